@@ -1,79 +1,68 @@
-"""Compares how fast a model is evaluated on drawn test examples: by torch, and by compiled loops.
+"""Compares how long the tests after each round of a simulated run take: by torch, and by compiled loops.
 
-    python -m benchmarks.evaluation [--repeats 10]
+    python -m benchmarks.evaluation [--rounds 10]
 
-`gdpfed simulate` takes the compiled loops, on two threads here as torch does. Torch gets the examples in
-batches of 1,024, and of as many as `gdpfed` gives it. Its times differ between processes, since large results
-need fresh memory from the system.
+`gdpfed simulate` takes the compiled loops. Torch gets the test examples in batches of 1,024, and of as many
+as `gdpfed` gives it. Each run has a process of its own, and torch all cores.
 """
 
+import os
+import statistics
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from unittest.mock import patch
 
-import torch
-
-from benchmarks.harness import CONSOLE, check_idle, fastest, publish, read_options, three
-from benchmarks.simulation.random_data import draw_colour_pictures, draw_pictures, draw_plays
-from conf.load import load
-from gdpfed.clients.configured import task_of
-from gdpfed.errors import InputError
-from gdpfed.learning.models import flatten
-from gdpfed.learning.training import evaluate
+from benchmarks.harness import CONSOLE, Measured, check_idle, publish, read_options, three
+from benchmarks.simulation.random_data import draw_colour_pictures, draw_pictures
+from benchmarks.simulation.work import Work, run_alone
+from gdpfed.learning.training.evaluate import CPU_BATCH
 from gdpfed.report.console import Table
-from gdpfed.simulation.compiled_evaluation import with_compiled_loops
 
-PICTURES, ROLES, CHARACTERS = 10_000, 50, 600
-LARGE_BATCH = 1024
-
-
-def settings(folder: Path) -> Iterator[tuple[str, ...]]:
-    """Draw test examples for each model, and yield the settings with which they are loaded."""
-    draw_pictures(folder)
-    yield "dataset=fmnist", f"dataset.path={folder}"
-    colours, plays = folder / "colours.npz", folder / "plays.txt"
-    draw_colour_pictures(colours, count=100, tested=PICTURES)
-    yield "dataset=npz", f"dataset.path={colours}", "dataset.model=cnn3", "dataset.num_clients=10"
-    draw_plays(plays, num_roles=ROLES, num_characters=CHARACTERS)
-    yield "dataset=shakespeare", f"dataset.path={plays}", f"dataset.num_clients={ROLES}"
+MODELS = ("cnn2", "cnn3")
+TESTED = 10_000
+COLOUR_CLIENTS, COLOUR_EXAMPLES, COLOUR_COHORT = 1_000, 10, 60
+LOOPS = 0
+WAYS = {LOOPS: "compiled loops", CPU_BATCH: f"torch, {CPU_BATCH} at once", 1024: "torch, 1,024 at once"}
 
 
-def row(words: tuple[str, ...], repeats: int) -> tuple[str, ...]:
-    """Measure one model; return its name, the number of examples, seconds, and the ratios to the loops."""
-    task = task_of(load(words))
-    by_torch = evaluate.central_evaluation(task, "cpu")
-    compiled, theta = with_compiled_loops(by_torch, task, "cpu"), flatten(task.build_model())
-    if compiled is by_torch:
-        raise InputError(f"compiled loops do not work here for dataset.model={task.model}")
+def drawn_work(model: str, folder: Path, rounds: int) -> Work:
+    """Draw data for a model, and return the run."""
+    if model == "cnn2":
+        draw_pictures(folder)
+        return Work(str(folder), rounds=rounds)
+    colours = folder / "colours.npz"
+    draw_colour_pictures(colours, count=COLOUR_CLIENTS * COLOUR_EXAMPLES, tested=TESTED)
+    return Work(str(colours), model, COLOUR_CLIENTS, COLOUR_COHORT, rounds)
 
-    def in_large_batches() -> None:
-        with patch.object(evaluate, "CPU_BATCH", LARGE_BATCH):
-            by_torch(theta)
 
-    best: Mapping[str, float] = fastest(
-        repeats, large=in_large_batches, torch=lambda: by_torch(theta), loops=lambda: compiled(theta)
-    )
-    ratios = (f"{best[name] / best['loops']:.2f}" for name in ("large", "torch"))
-    return task.model, f"{len(task.load().test):,}", *(three(each) for each in best.values()), *ratios
+def rows(work: Work) -> Iterator[tuple[str, ...]]:
+    """Measure each way; yield model, way, seconds of a test, their ratio to the loops, seconds of a round."""
+    floor = 0.0
+    for batch, way in WAYS.items():
+        with CONSOLE.status(f"{work.model}, {way} ..."):
+            found = run_alone("evaluated", {**vars(work), "batch": batch}, threads=os.cpu_count() or 1)
+        tested = Measured(way, found["evaluated"])
+        floor = floor or tested.median
+        whole = statistics.median(found["whole"])
+        yield work.model, way, tested.spread(), f"{tested.median / floor:.2f}", three(whole)
 
 
 def main() -> None:
     """Measure each model, and show the table."""
-    options = read_options(__doc__, overrides=False, repeats=10, busy=False)
+    options = read_options(__doc__, overrides=False, rounds=10, busy=False)
     mark = check_idle(options.busy)
+    found = []
     with tempfile.TemporaryDirectory() as folder:
-        rows = []
-        for words in settings(Path(folder)):
-            rows.append(row(words, options.repeats))
-            CONSOLE.print(rows[-1])
-    batch = evaluate.CPU_BATCH
+        for model in MODELS:
+            for row in rows(drawn_work(model, Path(folder), options.rounds)):
+                found.append(row)
+                CONSOLE.print(row)
     headings = (
-        *("model", "examples", f"torch, {LARGE_BATCH:,} at once (s)", f"torch, {batch} at once (s)"),
-        *("compiled loops (s)", f"times, {LARGE_BATCH:,} at once", f"times, {batch} at once"),
+        *("model", "tested by", "seconds a test: median (least, most)", "times compiled loops"),
+        "seconds a round with it",
     )
-    note = f"Fastest of {options.repeats} evaluations each, in turn, by {torch.get_num_threads()} threads."
-    publish([Table("One evaluation on the test examples", headings, rows, note)], options.write, mark)
+    note = f"Tests on {TESTED:,} drawn pictures after each of {options.rounds} rounds; one more came first."
+    publish([Table("Tests of a simulated run", headings, found, note)], options.write, mark)
 
 
 if __name__ == "__main__":

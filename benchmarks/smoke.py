@@ -136,7 +136,10 @@ BENCHMARKS: dict[str, Tiny] = {
         ("--output={folder}/made", "dataset.path={folder}/patient.csv"),
         {"SEEDS": "0", "SWEEPS": {"eicu": ("Persons", (*STAYS, "privacy.budgets=[8]"))}},
     ),
-    "evaluation": Tiny(("--repeats=1", "--busy"), {"PICTURES": 300, "ROLES": 6, "CHARACTERS": 450}),
+    "evaluation": Tiny(
+        ("--rounds=1", "--busy"),
+        {"MODELS": ("cnn3",), "TESTED": 300, "COLOUR_CLIENTS": 12, "COLOUR_COHORT": 4, "WAYS": _first},
+    ),
     "exchanges": Tiny(("--nodes=3", "--rounds=2", "--warm"), alone=False),
     "features": Tiny(
         (

@@ -9,7 +9,7 @@ from fastgrad.program import Program
 from gdpfed.learning.data import DataSource
 from gdpfed.learning.models import MODELS, flatten
 from gdpfed.learning.task import Task
-from gdpfed.learning.training.evaluate import Evaluation, central_evaluation
+from gdpfed.learning.training.evaluate import CentralEvaluation, Evaluation, central_evaluation
 from gdpfed.simulation.compiled_evaluation import CompiledOutputs, with_compiled_loops
 from gdpfed.simulation.in_process_fleet import simulate
 from testing.small_runs import small_config
@@ -21,16 +21,24 @@ CPU = "cpu"
 def pictures(tmp_path):
     """Return the path of 600 drawn test pictures: two batches of 256, and a rest."""
     drawn = np.random.default_rng(0)
-    parts = {}
+    parts: dict[str, np.ndarray] = {}
     for part, count in (("train", 8), ("test", 600)):
         parts[f"x_{part}"] = drawn.uniform(-1, 1, (count, 1, 28, 28)).astype(np.float32)
         parts[f"y_{part}"] = drawn.integers(10, size=count)
-    np.savez(tmp_path / "pictures.npz", **parts)
+    np.savez(tmp_path / "pictures.npz", allow_pickle=False, **parts)
     return tmp_path / "pictures.npz"
 
 
 def task_of(path, model="cnn2"):
     return Task(DataSource("npz", path), model, "iid", 2, seed=0)
+
+
+def compiled_of(task):
+    """Return the evaluation of a task by compiled loops, which have to fit its model."""
+    compiled = with_compiled_loops(central_evaluation(task, CPU), task, CPU)
+    assert isinstance(compiled, CentralEvaluation)
+    assert isinstance(compiled.outputs_of, CompiledOutputs)
+    return compiled
 
 
 def far_from_the_start(task):
@@ -49,10 +57,7 @@ def threads():
 @pytest.mark.parametrize("model", ["cnn2", "mlp"])
 def test_the_outputs_are_those_of_torch(pictures, model):
     task = task_of(pictures, model)
-    by_torch = central_evaluation(task, CPU)
-    compiled = with_compiled_loops(by_torch, task, CPU)
-    assert isinstance(compiled.outputs_of, CompiledOutputs)
-    theta = far_from_the_start(task)
+    by_torch, compiled, theta = central_evaluation(task, CPU), compiled_of(task), far_from_the_start(task)
     (theirs, their_loss), (ours, our_loss) = by_torch.outputs_of(theta), compiled.outputs_of(theta)
     assert ours.shape == theirs.shape == (600, 10)
     assert np.abs(ours - theirs).max() < 1e-5
@@ -62,7 +67,7 @@ def test_the_outputs_are_those_of_torch(pictures, model):
 
 def test_the_outputs_do_not_depend_on_the_number_of_threads_or_on_an_earlier_model(pictures, threads):
     task = task_of(pictures)
-    compiled, theta = with_compiled_loops(central_evaluation(task, CPU), task, CPU), far_from_the_start(task)
+    compiled, theta = compiled_of(task), far_from_the_start(task)
     found = []
     for count in (1, 2, 3, 16):
         torch.set_num_threads(count)
@@ -92,11 +97,11 @@ def test_loops_that_compute_something_else_are_not_taken(pictures, monkeypatch):
     assert with_compiled_loops(by_torch, task, CPU) is by_torch
 
 
-def test_an_evaluation_of_ones_own_stays():
+def test_an_evaluation_of_ones_own_stays(pictures):
     def own(theta):
         return Evaluation(0.5, 1.0)
 
-    assert with_compiled_loops(own, None, CPU) is own
+    assert with_compiled_loops(own, task_of(pictures), CPU) is own
 
 
 def test_a_simulated_run_is_evaluated_by_compiled_loops(tmp_path, monkeypatch):
