@@ -5,7 +5,8 @@ import gc
 import os
 import shutil
 import tempfile
-from contextlib import ExitStack
+import time
+from contextlib import ExitStack, suppress
 from functools import lru_cache
 from pathlib import Path
 from unittest.mock import patch
@@ -59,6 +60,7 @@ LOOK_AT_PICTURES = (
 # To rename a file, as a node does in each message, takes a disk longer than the rest of the message takes.
 # Names are short, since a socket's whole path has 107 characters.
 MEMORY = Path("/dev/shm")  # noqa: S108 - each run of the tests has a folder of its own below it
+DAY = 24 * 60 * 60
 
 
 def pytest_configure():
@@ -66,6 +68,7 @@ def pytest_configure():
     take_interrupts()
     os.fsync = lambda fd: None
     if "PYTEST_XDIST_WORKER" not in os.environ and _is_large(MEMORY):
+        _forget_failures(MEMORY)
         os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="t-", dir=MEMORY)
 
 
@@ -90,6 +93,15 @@ def pytest_collection_finish():
 
 def _is_large(folder):
     return folder.is_dir() and shutil.disk_usage(folder).free > 4 << 30
+
+
+def _forget_failures(folder):
+    """Delete what tests that failed or were stopped left in memory more than a day ago."""
+    for left in folder.glob("t-*"):
+        with suppress(FileNotFoundError):
+            status = left.stat()
+            if status.st_uid == os.getuid() and time.time() - status.st_mtime > DAY:
+                shutil.rmtree(left, ignore_errors=True)
 
 
 def _place(item):
