@@ -31,6 +31,8 @@ programs = late_import("fastgrad.program")
 
 # A pass forward keeps no gradients, so more records than in training fit into the cache; threads wait between.
 TIMES_THE_RECORDS = 4
+# Of a pass, one part in fifteen is Python, which one thread runs at a time.
+MOST_THREADS = 16
 
 
 def with_compiled_loops(evaluate_model: EvaluateModel, task: Task, device_name: str) -> EvaluateModel:
@@ -56,7 +58,7 @@ def with_compiled_loops(evaluate_model: EvaluateModel, task: Task, device_name: 
 
 
 class CompiledOutputs:
-    """Computes a model's outputs on examples by compiled loops, by as many threads as torch has.
+    """Computes a model's outputs on examples by compiled loops, by as many threads as torch has, or 16.
 
     Which examples a pass computes together does not depend on the number of threads. `lowered`: the model's
     layers. `data`: the examples. `loss`: one figure a record.
@@ -73,7 +75,7 @@ class CompiledOutputs:
         self._load(theta)
         places = np.arange(len(self._data), dtype=np.int64)
         batches = [places[start : start + CPU_BATCH] for start in range(0, len(places), CPU_BATCH)]
-        threads = min(torch.get_num_threads(), len(batches))
+        threads = min(torch.get_num_threads(), MOST_THREADS, len(batches))
         found: list[tuple[Outputs, float]] = [(np.empty(0), 0.0)] * len(batches)
         with ThreadPoolExecutor(threads) as pool:
             parts = pool.map(partial(self._batches, batches, threads), range(threads))
