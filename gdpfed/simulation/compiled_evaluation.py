@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # It imports numba, which takes a while and is needed for some models only.
 programs = late_import("fastgrad.program")
 
-# A pass forward keeps no gradients, so more records than in training fit into the cache; threads wait between.
+# A forward pass keeps no gradients: more records than in training fit into the cache, and threads wait less.
 TIMES_THE_RECORDS = 4
 # Of a pass, one part in fifteen is Python, which one thread runs at a time.
 MOST_THREADS = 16
