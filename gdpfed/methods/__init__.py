@@ -175,6 +175,13 @@ def _planned(method: type[Method], config: Config) -> Method:
             "alone: its from_config must take the plan of planned(config), which calls its make_turn_plan; "
             "or use privacy.against=outsiders"
         )
+    default = (method.requests, method.round) == (Method.requests, Method.round)
+    if plan.private and plan.one_sum and len(plan.groups) > 1 and default:
+        raise ConfigError(
+            f"the plan of method={config.method.name} is one sum over all {len(plan.groups)} groups, and the "
+            "method asks for a sum of each group, every one with the noise of all: it must extend "
+            "SharedNoise of gdpfed.methods.shared_noise, or have its own requests"
+        )
     if config.privacy.norm_histogram_share is not None:
         refuse_unplanned(config, plan)
     if config.privacy.sampling == "allocation" and plan.mechanism.kind != "allocated_sums":

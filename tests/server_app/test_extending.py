@@ -4,6 +4,7 @@ import importlib
 import re
 import sys
 import tomllib
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -11,7 +12,11 @@ import pytest
 from conf.load import load, options
 from conf.sweeps import jobs_of
 from gdpfed.errors import ConfigError
-from gdpfed.methods import METHODS, ClientSum, make_method
+from gdpfed.methods import METHODS, ClientSum, Method, make_method
+from gdpfed.methods.base import RunOption
+from gdpfed.methods.party_budgets import configured_groups
+from gdpfed.methods.rates import private_plan, scheduled_plan
+from gdpfed.methods.shared_noise import SharedNoise
 from testing.project import DOCS
 from testing.small_runs import final_model, run
 
@@ -101,6 +106,35 @@ def test_it_plans_against_everyone_with_the_lines_of_the_page(extension, monkeyp
     method = make_method(load(settings))
     assert (type(method), method.plan.against) == (kind, "everyone")
     assert [group.epsilon for group in method.plan.groups] == [1.0, 3.0, 6.0]
+
+
+@pytest.mark.parametrize("against", ["everyone", "outsiders"])
+def test_a_plan_of_one_sum_needs_a_method_that_asks_for_one(against, monkeypatch):
+    """A method that would ask for a sum of each group under one noise for all is refused."""
+
+    class Plans(Method):
+        goes_with: ClassVar[tuple[RunOption, ...]] = ("any optimizer", "turns")
+
+        @classmethod
+        def make_plan(cls, config):
+            rates = (config.privacy.sampling_rate,) * 3
+            return private_plan(
+                config, groups=configured_groups(config), group_sampling_rates=rates, one_sum=True
+            )
+
+        @classmethod
+        def make_turn_plan(cls, config):
+            return scheduled_plan(config, configured_groups(config))
+
+    class OneSum(Plans, SharedNoise):
+        pass
+
+    settings = load(["method=gdpfed", f"privacy.against={against}"])
+    monkeypatch.setattr(METHODS, "get", lambda name: Plans)
+    with pytest.raises(ConfigError, match="is one sum over all 3 groups, .* must extend SharedNoise"):
+        make_method(settings)
+    monkeypatch.setattr(METHODS, "get", lambda name: OneSum)
+    assert make_method(settings).plan.one_sum
 
 
 @pytest.mark.usefixtures("extension")
