@@ -65,6 +65,8 @@ def results_table(lines: Sequence[Line]) -> Table:
     unknown = "" if all(line.evaluated for line in lines) else f" {NOTE}"
     timed = all(run.seconds_a_round is not None for line in lines for run in line.runs)
     hidden = "" if timed else f" Seconds: {ABSENT} where they tell of a secret draw (run.show_cohorts)."
+    sums = all(run.upload_bytes is not None for line in lines for run in line.runs)
+    unsent = "" if sums else f"; {ABSENT}: no round made a sum"
     measures = ((noise_magnitude, ".3g"), (kilobytes_up, ".1f"), (kilobytes_down, ".1f"))
     rows = []
     for line in lines:
@@ -86,10 +88,8 @@ def results_table(lines: Sequence[Line]) -> Table:
         rows=rows,
         note=(
             f"Test {metric.words} after the last round{spread}. Lambda: noise magnitude, the expected "
-            "squared noise a parameter. Up and down: masked update and model, in kB for a client in a round "
-            f"that it takes part in; {ABSENT}: nothing was sent, the run was simulated in one process."
-            f"{hidden}"
-            f"{unknown}"
+            "squared noise a parameter. Up and down: update and model as they are sent, in kB for a client "
+            f"in a round that it takes part in{unsent}.{hidden}{unknown}"
         ),
     )
 

@@ -14,7 +14,7 @@ from conf.load import load
 from gdpfed.cli import main
 from gdpfed.methods import make_method, resolve
 from gdpfed.report.comparison import lines_of
-from gdpfed.report.comparison_tables import TRUSTED, budgets_table, whom_it_holds_against
+from gdpfed.report.comparison_tables import TRUSTED, budgets_table, results_table, whom_it_holds_against
 from gdpfed.report.finished_run import read_run
 from gdpfed.report.metric_display import ABSENT
 from gdpfed.report.report_tables import tables_of
@@ -155,6 +155,18 @@ def test_the_tables_hold_the_figures(runs, capsys):
     budgets = [line for line in shown.splitlines() if "| 0.75 |" in line or "| 2.25 |" in line]
     assert len(budgets) == 3
     assert any("none" in line for line in shown.splitlines() if line.startswith("| fedavg | 0"))
+
+
+def test_the_note_explains_a_dash_only_where_there_is_one(runs):
+    [line] = lines_of([read_run(runs / "dp")])
+    table = results_table([line])
+    assert table.rows[0][5] != ABSENT
+    assert "no round made a sum" not in table.note
+    [run] = line.runs
+    without = replace(run, records=[replace(record, upload_bytes=[0.0]) for record in run.records])
+    table = results_table(lines_of([without]))
+    assert table.rows[0][5] == ABSENT
+    assert f"{ABSENT}: no round made a sum" in table.note
 
 
 def test_the_tables_lose_nothing_at_80_columns(runs, capsys, monkeypatch):
