@@ -53,19 +53,13 @@ def private_client(
 
     Raises LearningError: something is said to be public that the plan answers for, or that Flower does not
     have; own settings that a node knows, which would be kept from it; or `app` is not a ClientApp, is wrapped
-    already or has no train function.
+    already, is made of a ``client_fn`` or has no train function.
     """
     if not isinstance(app, ClientApp):
         raise LearningError(f"app is a {type(app).__name__}: give the ClientApp that has your train function")
     if isinstance(app, PrivateClientApp):
         raise LearningError("app is what private_client has returned: wrap your ClientApp once")
-    # An app whose own code selects its functions is taken to have one for train.
-    functions = getattr(app, "_registered_funcs", None)
-    plain = type(app).__call__ is ClientApp.__call__ and getattr(app, "_call", None) is None
-    if plain and functions is not None and WHOLE_UPDATE not in functions:
-        raise LearningError(
-            "app has no train function: give it one by @app.train(), above the line with private_client(app)"
-        )
+    _refuse_without_train(app)
     if isinstance(public, str):
         raise LearningError(f"public={public!r} is a text: give a list, as in public=['evaluate']")
     for kind in public:
@@ -85,6 +79,22 @@ def private_client(
             "out; the app can read it anyway"
         )
     return PrivateClientApp(app, frozenset(public), frozenset(own_settings))
+
+
+def _refuse_without_train(app: ClientApp) -> None:
+    """Raise LearningError for an app without a train function, or one made of a ``client_fn``."""
+    # An app whose own code selects its functions is taken to have one for train.
+    functions = getattr(app, "_registered_funcs", None)
+    plain = type(app).__call__ is ClientApp.__call__
+    if plain and getattr(app, "_call", None) is not None:
+        raise LearningError(
+            "app is a ClientApp(client_fn), as of a NumPyClient, which does not answer messages of Flower's "
+            "newer strategies: make a ClientApp(), and call your client's fit in its @app.train()"
+        )
+    if plain and functions is not None and WHOLE_UPDATE not in functions:
+        raise LearningError(
+            "app has no train function: give it one by @app.train(), above the line with private_client(app)"
+        )
 
 
 class PrivateClientApp(ClientApp):

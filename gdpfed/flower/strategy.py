@@ -119,8 +119,16 @@ class GDPFed(Strategy):
                 `accuracy`, from 0 to 1, and `loss` are shown.
 
         Raises:
-            InputError: before anything is charged, what cannot be used; RunError: as of any run.
+            InputError: before anything is charged, what cannot be used; RunError: as of any run, and of a
+                subclass with its own single steps, which no run calls.
         """
+        for step in _STEPS:
+            if getattr(type(self), step) is not getattr(GDPFed, step):
+                raise RunError(
+                    f"{type(self).__name__} has its own {step}, which would never be called, since start() "
+                    "does a whole training: leave it out, and write what the server does with sums as a "
+                    "method (docs/extending.md)"
+                )
         try:
             layout, config = self._configured(initial_arrays, num_rounds, timeout, train_config)
             if evaluate_config:
@@ -219,6 +227,10 @@ class GDPFed(Strategy):
         _refuse_steps()
 
 
+_STEPS = ("configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate")
+"""What Flower's own strategies do one after the other in a round."""
+
+
 def _have(settings: Sequence[str], name: str) -> bool:
     """Whether settings give ``name`` a value, or resume an earlier run, which has a value for it."""
     return any(setting.startswith((f"{name}=", "run.resume=")) for setting in settings)
@@ -289,9 +301,17 @@ class _Watch(Extension):
 
         Raises ConfigError: the function returns what cannot be an evaluation, or a loss that is not finite.
         """
-        loss = self._evaluated(initial).loss
+        found = self._evaluated(initial)
+        loss = found.loss
         if loss is not None and not isfinite(loss):
             raise ConfigError(f"evaluate_fn returned loss={loss} of the initial arrays: begin with others")
+        if found == Evaluation(None, None) and (named := self.result.evaluate_metrics_serverapp.get(0)):
+            log(
+                WARNING,
+                "evaluate_fn returned %s: of its metrics a round shows accuracy, from 0 to 1, and loss, by "
+                "these names alone",
+                ", ".join(one_line(name) for name in named),
+            )
 
     def evaluate(self, theta: Theta) -> Evaluation:
         """Return the accuracy and loss of a round's model, computed by the app's evaluation function."""

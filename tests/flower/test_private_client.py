@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 
 from conf.load import load
@@ -320,6 +321,10 @@ def wrong(value: object) -> Any:
         ),
         (lambda: private_client(ClientApp()), "app has no train function: give it one by"),
         (
+            lambda: private_client(ClientApp(lambda context: NumPyClient().to_client())),
+            r"app is a ClientApp\(client_fn\), as of a NumPyClient, .* make a ClientApp\(\), and call",
+        ),
+        (
             lambda: private_client(private_client(own_app(moved_by(1.0)))),
             "app is what private_client has returned: wrap your ClientApp once",
         ),
@@ -478,6 +483,32 @@ def test_a_strategy_that_wraps_this_one_is_refused():
     ):
         with pytest.raises(RunError, match="has no single steps"):
             step()
+
+
+def test_own_single_steps_are_refused_since_no_run_calls_them():
+    class Mine(GDPFed):
+        def aggregate_train(self, server_round, replies):
+            return None, None
+
+    grid = LocalGrid(NUM_CLIENTS)
+    with pytest.raises(RunError, match="^Mine has its own aggregate_train, which would never be called"):
+        Mine(budgets=[3.0], num_clients=NUM_CLIENTS, num_rounds=3).start(as_grid(grid), INITIAL)
+    assert grid.sent == []
+
+
+def test_metrics_that_no_round_shows_are_named(tmp_path, caplog):
+    def warned(found):
+        caplog.clear()
+        grid = LocalGrid(NUM_CLIENTS)
+        grid.app = own_app(moved_by(1.0))
+        settings = (*EVERYBODY, f"run.directory={tmp_path}/run")
+        strategy = GDPFed(*settings, budgets=[3.0], num_clients=NUM_CLIENTS, num_rounds=3, method="gdpfed")
+        with pytest.raises(RunError, match="its app is not wrapped"):
+            strategy.start(as_grid(grid), INITIAL, evaluate_fn=lambda number, arrays: found)
+        return [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+
+    assert warned(MetricRecord({"acc": 0.5, "f1": 0.4}))[0].startswith("evaluate_fn returned acc, f1: of its")
+    assert warned(MetricRecord({"loss": 0.5, "f1": 0.4})) == warned(None) == []
 
 
 def test_nobody_else_trains_in_an_apps_place(tmp_path, monkeypatch):
