@@ -155,7 +155,8 @@ def exit_status(command: Callable[[], None]) -> int:
     try:
         command()
     except GDPFedError as error:
-        print(f"deploy: {line_of(error)}", file=sys.stderr)
+        # The line of a command of deploy that this one has started begins so already.
+        print(f"deploy: {line_of(error).removeprefix('deploy: ')}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("deploy: interrupted", file=sys.stderr)

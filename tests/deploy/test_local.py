@@ -14,8 +14,9 @@ from deploy import confine, local
 from deploy.federation import Federation
 from deploy.loopback import LoopbackFederation, Named, copy_examples
 from deploy.operate import training_words
+from deploy.options import exit_status
 from deploy.services import TASK_POLL_VARIABLE
-from gdpfed.errors import InputError
+from gdpfed.errors import InputError, LaunchError
 from gdpfed.learning.data.file_form import own_form
 from testing.flower_traces import FlowerTraces
 from testing.project import PROJECT
@@ -81,6 +82,14 @@ def test_a_plan_that_cannot_be_is_refused_before_anything_starts(monkeypatch, ca
     err = capsys.readouterr().err
     assert err.startswith("deploy: ")
     assert err.count("\n") == 1
+
+
+def test_the_line_of_a_command_that_it_starts_is_shown_once(capsys):
+    def fails():
+        raise LaunchError("deploy: run 7 ended as finished:failed [super-link]")
+
+    assert exit_status(fails) == 2
+    assert capsys.readouterr().err == "deploy: run 7 ended as finished:failed [super-link] [launch]\n"
 
 
 @pytest.mark.parametrize(
