@@ -218,7 +218,11 @@ def test_classes_may_be_made_of_several_values(tmp_path):
         (0, "?", r"row 2 has no label in the column 'ill': declare missing_labels: drop"),
         (1, "old", r"column 'age' holds 'old' in row 2, which is not a number"),
         (1, "inf", r"column 'age' holds 'inf' in row 2, which is not a number"),
-        (3, "c", r"column 'ward' holds 'c' in row 2, which is not one of a, b: declare it, or other: VALUE"),
+        (
+            3,
+            "c",
+            r"column 'ward' holds 'c' in row 2, which is not one of a, b: correct it, declare it, or other",
+        ),
         (5, "west", r"column 'site' holds 'west' in row 2, which is not one of north, south"),
         (6, "", r"column 'consent' is empty in row 2, which is not one of strict, open"),
     ],

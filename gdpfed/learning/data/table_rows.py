@@ -284,7 +284,7 @@ def inputs_of(table: Table, columns: Columns, where: Where) -> npt.NDArray[np.fl
             places = np.where(missing, values.index(each.missing), places)
         if each.other is not None:
             places = np.where((places < 0) & ~missing, values.index(each.other), places)
-        remedy = "declare it, or other: VALUE for all that is not declared"
+        remedy = "correct it, declare it, or other: VALUE for all that is not declared"
         words = f"which is not one of {listed(values)}: {remedy}"
         where.refuse(each.name, cells, (places < 0) & ~missing, words)
         # A 1 at the place of the value, and zeros at the others.
