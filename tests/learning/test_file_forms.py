@@ -243,8 +243,8 @@ def test_marks_of_missing_values_are_found_or_said_by_the_site_for_a_column(tmp_
     # Where None is a value it is one, and where others are declared a dash is one of them.
     np.testing.assert_array_equal(x, [[-1, 0, 0, 0, 0, 1], [1, 0, 0, 1, 1, 0]])
     _, found = notes(path)
-    assert "column 'glucose': '?' stands for a missing value in 1 rows" in found
-    assert "column 'ward': 'n/a' stands for a missing value in 1 rows" in found
+    assert "column 'glucose': '?' stands for a missing value in 1 row" in found
+    assert "column 'ward': 'n/a' stands for a missing value in 1 row" in found
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def test_all_faults_come_at_once_by_line_with_likely_causes(tmp_path):
     assert notes == [
         "not declared, and not read: Age, id",
         "column 'pressure': 1 number is written with a decimal comma",
-        "column 'pressure': '?' stands for a missing value in 1 rows",
+        "column 'pressure': '?' stands for a missing value in 1 row",
         "column 'pressure': all lie within 1 % of 0 to 1e+19: is the range too wide?",
     ]
 
@@ -106,6 +106,28 @@ def test_all_faults_come_at_once_by_line_with_likely_causes(tmp_path):
 def test_a_file_of_another_form_is_named_as_such(tmp_path, table, encoding, fault):
     _, faults, _ = found_in(tmp_path, table, encoding=encoding)
     assert any(fault in words for _, words in faults)
+
+
+def test_of_wrong_days_a_few_are_shown_and_of_wrong_values_many(tmp_path):
+    """Days of another form all have one cause, and each value of a category may have its own."""
+    columns = "label: {column: y, classes: [a, b]}\ncategorical: {ward: [u, v]}\n"
+    columns += "numeric: {born: {range: [0, 100], age_on: 2026-01-01, format: '%d.%m.%Y'}}\n"
+    rows = "".join(f"{10 + at % 3}/{13 + at}/2001,w{at},a\n" for at in range(8))
+    _, faults, _ = found_in(tmp_path, table=f"born,ward,y\n{rows}", columns=columns)
+    days, wards = ([each for each in faults if name in each[1]] for name in ("'born'", "'ward'"))
+    assert [lines for lines, _ in days] == [(2,), (3,), (4,), (5,), (6,), (7, 8, 9)]
+    assert "holds 3 more values, each of which is not a date of the form %d.%m.%Y" in days[-1][1]
+    assert len(wards) == 8
+
+
+def test_rows_are_no_copies_of_each_other_for_what_cannot_be_read(tmp_path):
+    columns = "label: {column: y, classes: [a, b]}\nnumeric: {born: {range: [0, 100], age_on: 2026-01-01}}\n"
+    days = ["1/2/2001", "2/3/2001", "2001-05-01", "2001-06-01", "2001-07-01", "2001-07-01"]
+    table = "born,y\n" + "".join(f"{day},a\n" for day in days)
+    _, faults, notes = found_in(tmp_path, table=table, columns=columns)
+    assert len(faults) == 2
+    (said,) = (each for each in notes if "in all declared columns" in each)
+    assert said.startswith("1 of 4 rows repeats another row")
 
 
 def test_a_table_without_columns_is_one_line(tmp_path):

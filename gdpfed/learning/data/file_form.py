@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gdpfed.decimal_numbers import counted
 from gdpfed.errors import LearningError, either
 from gdpfed.learning.data.yaml_parts import Part, read_parts
 
@@ -112,7 +113,7 @@ class Found:
             for name, count in found.items():
                 yield f"column '{name}': {_times(count, 'number')} written with {words}"
         for (name, mark), count in self.marks.items():
-            yield f"column '{name}': '{mark}' stands for a missing value in {count} rows"
+            yield f"column '{name}': '{mark}' stands for a missing value in {counted(count, 'row')}"
         for (name, form), count in self.dates.items():
             yield f"column '{name}': {_times(count, 'date')} written as {form}"
 

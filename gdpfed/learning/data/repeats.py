@@ -67,8 +67,11 @@ class Repeats:
         self.looked_at = {each: [] for each in once[:MOST_COLUMNS]}
         return [*self.looked_at]
 
-    def rows(self, rows: Rows) -> None:
-        """Store each row's person, and one hash of the row's inputs, label and data owner together."""
+    def rows(self, rows: Rows, readable: npt.NDArray[np.bool_]) -> None:
+        """Store each row's person, and one hash of the row's inputs, label and data owner together.
+
+        `readable`: which rows have no fault, shape (N,). What a fault leaves blank makes no rows alike.
+        """
         if not len(rows):
             return
         if rows.persons is not None:
@@ -86,9 +89,8 @@ class Repeats:
             self._factors = drawn | np.uint64(1)
         with np.errstate(over="ignore"):
             mixed = numbers * np.uint64(0x9E3779B97F4A7C15)
-            self._rows.append(
-                ((mixed ^ (mixed >> np.uint64(29))) * self._factors).sum(axis=1, dtype=np.uint64)
-            )
+            hashes = ((mixed ^ (mixed >> np.uint64(29))) * self._factors).sum(axis=1, dtype=np.uint64)
+        self._rows.append(hashes[readable])
 
     def cells(self, cells: Mapping[str, "pa.Array"], place: str) -> None:
         """Store hashes of the watched columns' texts; stop watching a column that cannot hold person ids."""

@@ -32,8 +32,9 @@ from gdpfed.learning.data.text_cells import TextCells
 from gdpfed.learning.data.times_to_event import Followed
 from gdpfed.learning.data.written_dates import names_no_day
 
-MOST_TEXTS = 50
-"""Of the different wrong values of a column, that are shown; of others their number is said."""
+MOST_TEXTS, MOST_NUMBERS = 50, 5
+"""Of the different wrong values of a column, and of one of numbers or days, that are shown; of others their
+number is said."""
 NARROWEST = 0.01
 """Of a range: what all values of a column lie within, where the range is surely too wide."""
 NEARLY_ALL, ENOUGH_NUMBERS = 0.9, 10
@@ -183,9 +184,13 @@ class _Check:
         kept = kept_rows(table, columns, shared_out=True)
         self.left_out += count - len(kept)
 
+        readable = np.ones(count, bool)
+
         def note(fault: Fault) -> None:
+            place = fault.row - int(batch.rows[0])
+            readable[place] = False
             if fault.column in self._seen:
-                self._note(fault, int(batch.lines[fault.row - int(batch.rows[0])]))
+                self._note(fault, int(batch.lines[place]))
 
         if count:
             # A column that the table lacks is blank.
@@ -194,7 +199,7 @@ class _Check:
             blanks = {name: texts if columns.number(name) is None else numbers for name in lacking}
             where = Where("", batch.rows, note)
             rows = checked_rows({**table, **blanks}, columns, where, kept, shared_out=True)
-            self.repeats.rows(rows)
+            self.repeats.rows(rows, readable[kept])
             self.for_testing += 0 if rows.for_testing is None else int(rows.for_testing.sum())
             if self.followed is not None:
                 self.followed.note(rows.y)
@@ -216,8 +221,9 @@ class _Check:
     def _note(self, fault: Fault, line: int) -> None:
         """Record the line of a fault, in one list for all equal faults of the same column."""
         key, kind = (fault.column, fault.text, fault.words), (fault.column, fault.words)
+        most = MOST_TEXTS if self.columns.number(fault.column) is None else MOST_NUMBERS
         if key not in self._lines:
-            if self._texts.get(kind, 0) >= MOST_TEXTS:
+            if self._texts.get(kind, 0) >= most:
                 self._more.setdefault(kind, []).append(line)
                 return
             self._texts[kind] = self._texts.get(kind, 0) + 1
