@@ -108,7 +108,7 @@ def train_missing(
                 data = f", nor are the data of {unchecked} of them" if unchecked > 0 else ""
                 said = (
                     f"{len(finished)} of {len(runs)} runs were finished before and are shown as they are; "
-                    f"code of packages is not compared{data}"
+                    f"code of packages is not compared{data}: if it has changed, name another --output"
                 )
             refusals = {run: each for run in missing if isinstance(each := loaded[run.path], LearningError)}
             for said_of_data, number in Counter(map(str, refusals.values())).items():

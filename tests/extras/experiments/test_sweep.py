@@ -51,7 +51,10 @@ def test_a_real_sweep_trains_each_run_once_and_report_reads_its_directory(tmp_pa
     assert main(["report", str(tmp_path)]) == 0
     # Of a run that has learnt nothing a report says so, which depends on its noise.
     reported = [line for line in capfd.readouterr().out.splitlines() if "is not above chance" not in line]
-    before_it = "4 of 4 runs were finished before and are shown as they are; code of packages is not compared"
+    before_it = (
+        "4 of 4 runs were finished before and are shown as they are; code of packages is not compared: if it "
+        "has changed, name another --output"
+    )
     assert again.splitlines() == [*reported, before_it, first.splitlines()[-1]]
     assert before == {path: path.stat().st_mtime_ns for path in tmp_path.glob("digits-*/*")}
 
