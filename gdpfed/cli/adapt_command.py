@@ -2,7 +2,7 @@
 
 import argparse
 
-from gdpfed.cli.command import Command, cli_path
+from gdpfed.cli.command import TABLES, Command, cli_path
 from gdpfed.cli.compare_command import DEFAULT_PULL
 from gdpfed.decimal_numbers import decimal_number
 
@@ -13,7 +13,7 @@ gdpfed adapt model own.csv --parameters '*.bias' --pull 0 --output own-model"""
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=cli_path, metavar="MODEL", help="the folder 'model' of a finished run")
-    parser.add_argument("table", type=cli_path, metavar="TABLE", help="own rows with labels: CSV or Parquet")
+    parser.add_argument("table", type=cli_path, metavar="TABLE", help=f"own rows with labels: {TABLES}")
     parser.add_argument(
         "--parameters",
         default="*",

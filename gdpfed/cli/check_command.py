@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from gdpfed.cli.command import Command, busy, cli_path
+from gdpfed.cli.command import TABLES, Command, busy, cli_path
 from gdpfed.errors import ConfigError, printable
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ MOST_LINES = 5
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("table", type=cli_path, metavar="TABLE", help="CSV or Parquet, or a folder of them")
+    parser.add_argument("table", type=cli_path, metavar="TABLE", help=f"{TABLES}, or a folder of them")
     parser.add_argument(
         "columns",
         type=cli_path,

@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from gdpfed.cli.command import Command, cli_path, refuse_existing
+from gdpfed.cli.command import TABLES, Command, cli_path, refuse_existing
 from gdpfed.errors import ConfigError
 
 EXAMPLES = """\
@@ -16,7 +16,7 @@ NOT_PRIVATE = (
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("table", type=cli_path, metavar="TABLE", help="CSV or Parquet")
+    parser.add_argument("table", type=cli_path, metavar="TABLE", help=TABLES)
     parser.add_argument("--label", metavar="COLUMN", help="the column that is to be predicted")
     parser.add_argument(
         "--from-data",

@@ -55,6 +55,10 @@ class Command:
     execute: Callable[[argparse.Namespace], int]
 
 
+TABLES = "CSV, Parquet, Excel or a query"
+"""What a table may be, as the help of a command says it."""
+
+
 def cli_path(text: str) -> Path:
     """Return an option's or an argument's path, as `named_path` reads it, for argparse.
 

@@ -23,7 +23,7 @@ HEADER = """\
 """
 DATA = {
     "digits": "handwritten digits, which are bundled",
-    "csv": "your own table, CSV or Parquet, or a folder with one for each party",
+    "csv": "your own table, of CSV, Parquet, Excel or a query, or a folder with one for each party",
     "npz": "your own arrays",
     "image_folder": "your own pictures, a folder a class",
 }

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable
 from io import StringIO
 
-from gdpfed.cli.command import Command, cli_path, refuse_existing
+from gdpfed.cli.command import TABLES, Command, cli_path, refuse_existing
 from gdpfed.decimal_numbers import counted
 from gdpfed.errors import ConfigError, printable
 
@@ -19,7 +19,7 @@ gdpfed predict runs/mine/model --onnx model.onnx"""
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=cli_path, metavar="MODEL", help="the folder 'model' of a finished run")
     parser.add_argument(
-        "table", type=cli_path, nargs="?", metavar="TABLE", help="CSV or Parquet; a label is not needed"
+        "table", type=cli_path, nargs="?", metavar="TABLE", help=f"{TABLES}; a label is not needed"
     )
     parser.add_argument(
         "--keep",
