@@ -11,7 +11,7 @@ from tests.conf.random_settings import GOLDEN, drawn, lines, of_each
 
 def test_random_settings_are_judged_as_they_were():
     known = GOLDEN.read_text(encoding="utf-8").splitlines()
-    assert list(lines(of_each())) == known
+    assert list(lines(of_each())) == known, "if so meant, run python -m tests.conf.random_settings --write"
     accepted = Counter('"said": ""' in line for line in known)
     assert min(accepted[True], accepted[False]) > len(known) / 4
     assert not any("Error: " in line for line in known)
