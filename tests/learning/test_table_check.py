@@ -120,6 +120,25 @@ def test_of_wrong_days_a_few_are_shown_and_of_wrong_values_many(tmp_path):
     assert len(wards) == 8
 
 
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("<0.5", "beyond what can be measured? write the limit as a number, or leave the cell empty"),
+        ("≥ 120", "beyond what can be measured?"),
+        ("1,2 mg/dl", "a unit in the cell? write the number alone"),
+        ("36.6 °C", "a unit in the cell?"),
+        ("88 µmol/l", "a unit in the cell?"),
+        ("97 %", "a unit in the cell?"),
+    ],
+)
+def test_what_laboratories_write_beside_a_number_is_named(tmp_path, text, cause):
+    columns = "label: {column: y, classes: [a, b]}\nnumeric: {crp: [0, 500]}\n"
+    _, faults, _ = found_in(tmp_path, table=f"crp;y\n{text};a\n7;b\n", columns=columns)
+    ((lines, words),) = faults
+    assert lines == (2,)
+    assert f"holds '{text}', which is not a number ({cause}" in words
+
+
 def test_rows_are_no_copies_of_each_other_for_what_cannot_be_read(tmp_path):
     columns = "label: {column: y, classes: [a, b]}\nnumeric: {born: {range: [0, 100], age_on: 2026-01-01}}\n"
     days = ["1/2/2001", "2/3/2001", "2001-05-01", "2001-06-01", "2001-07-01", "2001-07-01"]

@@ -45,7 +45,9 @@ MARKS = frozenset(
 """Texts that often mean that a value is missing."""
 DATE = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}", re.ASCII)
 RENAME = "rename it in the file if it means the same, in the same unit if it has one"
-
+LIMIT = re.compile(r"[<>≤≥]=?\s*\d[\d.,]*", re.ASCII)
+"""What a laboratory writes for a value below or above what it can measure."""
+WITH_UNIT = re.compile(r"[-+]?\d[\d.,]*\s*(%|°?[a-zµμ]+(/[a-zµμ]+)?)", re.ASCII | re.IGNORECASE)
 SERIAL = re.compile(r"[1-9]\d{4}(\.\d+)?", re.ASCII)
 """How Excel counts days: 45000 is in the year 2023."""
 
@@ -337,15 +339,26 @@ def _cause(name: str, text: str, words: str, columns: Columns, said: str | None)
         if near == [folded] and values[folded].casefold() != text.casefold():
             return f" ('{values[folded]}' is declared in another Unicode form: write both in one)"
         return f" (did you mean '{values[near[0]]}'?)" if near else ""
-    if number.dated is not None and names_no_day(text):
-        return " (there is no such day)"
-    if number.dated is not None and SERIAL.fullmatch(text):
-        return " (Excel's number of a day? give the column the format of a date, and save the file again)"
+    return _cause_in_number(text) if number.dated is None else _cause_in_day(text, words, said)
+
+
+def _cause_in_number(text: str) -> str:
+    """Suggest why a text in a column of numbers is none; "" if no cause is known."""
     if DATE.fullmatch(text):
-        if number.dated is None:
-            return " (a date? declare age_on or days_since)"
-        return "" if said or FILES_FILE in words else f" (say dates of the file in {FILES_FILE})"
-    return ""
+        return " (a date? declare age_on or days_since)"
+    if LIMIT.fullmatch(text):
+        return " (beyond what can be measured? write the limit as a number, or leave the cell empty)"
+    return " (a unit in the cell? write the number alone)" if WITH_UNIT.fullmatch(text) else ""
+
+
+def _cause_in_day(text: str, words: str, said: str | None) -> str:
+    """Suggest why a text in a column of days is none; "" if no cause is known or `words` names it."""
+    if names_no_day(text):
+        return " (there is no such day)"
+    if SERIAL.fullmatch(text):
+        return " (Excel's number of a day? give the column the format of a date, and save the file again)"
+    asked = said or FILES_FILE in words or not DATE.fullmatch(text)
+    return "" if asked else f" (say dates of the file in {FILES_FILE})"
 
 
 def _is_mostly_beyond(seen: _Seen) -> bool:
