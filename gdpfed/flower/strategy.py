@@ -204,6 +204,13 @@ class GDPFed(Strategy):
         _refuse_other_work(config)
         return layout, config
 
+    def initialize_parameters(self, client_manager: object) -> NoReturn:
+        """Raise RunError: the older ServerApp of a ``server_fn`` calls this, and never calls `start`."""
+        raise RunError(
+            "GDPFed does not go with ServerApp(server_fn): make a ServerApp(), and call strategy.start(grid="
+            "grid, ...) in its @app.main()"
+        )
+
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:

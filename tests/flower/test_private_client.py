@@ -12,6 +12,7 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
+from flwr.server import Server, SimpleClientManager
 
 from conf.load import load
 from gdpfed.audit.node_audit import audit_node_ledger
@@ -483,6 +484,13 @@ def test_a_strategy_that_wraps_this_one_is_refused():
     ):
         with pytest.raises(RunError, match="has no single steps"):
             step()
+
+
+def test_a_server_app_of_the_older_kind_is_named_as_the_cause():
+    """A ServerApp of a ``server_fn`` first asks its strategy for initial parameters."""
+    strategy: Any = GDPFed(budgets=[3.0], num_clients=NUM_CLIENTS, num_rounds=3)
+    with pytest.raises(RunError, match=r"^GDPFed does not go with ServerApp\(server_fn\): make a ServerApp"):
+        Server(client_manager=SimpleClientManager(), strategy=strategy).fit(1, None)
 
 
 def test_own_single_steps_are_refused_since_no_run_calls_them():
