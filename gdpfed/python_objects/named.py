@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gdpfed.errors import ConfigError, LearningError, kind_and_words
+from gdpfed.errors import ConfigError
 from gdpfed.late_import import packages_needed
 from gdpfed.registry import OF_PYTHON, Registry
 
@@ -160,23 +160,10 @@ def _register_metrics(items: Any, label_kind: str, saved: object) -> str:
 
 
 def _as_metric(item: Callable[..., Any], kind: str) -> "Metric":
-    """Wrap a user's function as a metric; convert its errors to a LearningError of one line."""
     from gdpfed.learning.labels import Metric
 
     label = getattr(item, "__name__", type(item).__name__)
-
-    def of(outputs: Any, targets: Any) -> float | None:
-        try:
-            found = item(outputs, targets)
-            return None if found is None else float(found)
-        except Exception as error:
-            reason = kind_and_words(error)
-            raise LearningError(
-                f"metrics: {label} fails on outputs of shape {outputs.shape} and targets of shape "
-                f"{targets.shape} ({reason}): it must return a number, or None where it is not defined"
-            ) from error
-
-    return Metric(of=of, words=label.replace("_", " "), percent=False, labels=kind)
+    return Metric(of=item, words=label.replace("_", " "), percent=False, labels=kind)
 
 
 def _register_extensions(made: Named, items: Any, saved: object) -> str:

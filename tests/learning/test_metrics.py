@@ -11,7 +11,7 @@ from sklearn import metrics as reference
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.data import DATASETS, Dataset, DataSource, Split, register
-from gdpfed.learning.labels import LOSSES, METRICS, labels_of
+from gdpfed.learning.labels import LOSSES, METRICS, Metric, labels_of
 from gdpfed.learning.models import build_model, flatten
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.evaluate import central_evaluation
@@ -235,3 +235,29 @@ def test_calibration_is_the_gap_of_confidence_and_accuracy():
     assert METRICS.get("ece").of(outputs, targets) == pytest.approx((4 * 0.15 + 2 * 0.4) / 6)
     certain = np.array([[50.0, 0.0], [0.0, 50.0]])
     assert METRICS.get("ece").of(certain, np.array([0, 1])) == pytest.approx(0, abs=1e-9)
+
+
+def test_a_given_metric_is_not_defined_where_its_figure_is_not_finite_and_changes_no_label(monkeypatch):
+    def blank(outputs, targets):
+        outputs[:], targets[:] = 0, 0
+        return float("nan")
+
+    monkeypatch.setitem(METRICS._items, "blank", Metric(blank, "blank"))
+    outputs, targets = drawn(0, 3)
+    metric = chosen_metrics(["blank"], labels_of("classes", 3))["blank"]
+    assert metric.of(outputs, targets) is None
+    assert outputs.any()
+    assert targets.any()
+
+
+@pytest.mark.parametrize(
+    ("item", "words"),
+    [
+        (Metric(lambda outputs, targets: 1 / 0, "broken"), "=broken fails on outputs of .*ZeroDivisionError"),
+        (lambda outputs, targets: 1.0, "=broken is of type function: its package must declare a"),
+    ],
+)
+def test_an_error_of_a_given_metric_is_one_line(item, words, monkeypatch):
+    monkeypatch.setitem(METRICS._items, "broken", item)
+    with pytest.raises(LearningError, match=words):
+        chosen_metrics(["broken"], labels_of("classes", 3))["broken"].of(*drawn(0, 3))

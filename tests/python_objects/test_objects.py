@@ -446,7 +446,7 @@ WRONG = {
         {"loss": 3},
         r"loss=3: give a function of the form \(outputs, targets\) -> losses, or a name",
     ),
-    "metric": ({"metrics": [lambda outputs, targets: outputs["a"]]}, "metrics: <lambda> fails on outputs of"),
+    "metric": ({"metrics": [lambda outputs, targets: outputs["a"]]}, "python.lambda fails on outputs of"),
     "no metric": ({"metrics": [3]}, r"metrics holds 3: give functions \(outputs, targets\) -> figure"),
     "parts": (
         {"partition": lambda data, n, seed: [[0]] * n, "clients": 12},

@@ -5,6 +5,7 @@ entry point of the group ``gdpfed.label_kinds``, or for one process with ``LABEL
 """
 
 from gdpfed.learning.labels import classes, label_sets, numbers, pixels
+from gdpfed.learning.labels.given_metric import given_metric
 from gdpfed.learning.labels.kind import (
     LABEL_KINDS,
     LOSSES,
@@ -29,5 +30,6 @@ __all__ = [
     "Metric",
     "Outputs",
     "Targets",
+    "given_metric",
     "labels_of",
 ]

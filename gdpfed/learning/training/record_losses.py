@@ -8,7 +8,7 @@ from torch import nn
 from fastgrad.modules import Loss
 from gdpfed.errors import LearningError, either
 from gdpfed.learning.data.persons import NO_ROW
-from gdpfed.learning.labels import LOSSES, METRICS, LabelKind, Metric
+from gdpfed.learning.labels import LOSSES, METRICS, LabelKind, Metric, given_metric
 from gdpfed.learning.labels.classes import NEXT_TOKEN
 from gdpfed.learning.training.loss_checks import check_loss
 
@@ -44,7 +44,7 @@ def chosen_metrics(names: Sequence[str] | None, labels: LabelKind) -> dict[str, 
     """
     chosen: dict[str, Metric] = {}
     for name in names or [labels.metric]:
-        metric = METRICS.get(name)
+        metric = given_metric(name, METRICS.get(name))
         if metric.labels != labels.name:
             fitting = either(key for key, other in METRICS.items().items() if other.labels == labels.name)
             raise LearningError(
