@@ -78,11 +78,11 @@ def result_fields(files: RunFiles) -> Fields:
 def result_rows(files: RunFiles) -> Mapping[str, list[Fields]]:
     """Return what the rows of the model card's tables of results must state, by the row's name."""
     counted, parts = files.held_out or {}, files.parts or {}
-    results: list[Fields] = [{"metric": "accuracy", "result": "not measured yet"}]
+    results: list[Fields] = [{"metric": "accuracy", "after": "", "result": "not measured yet"}]
     if files.rounds:
-        last = _last(files)
-        metrics = last.get("metrics") or {"accuracy": last["accuracy"]}
-        results = [{"metric": anything, "result": _metric_cell(value)} for value in metrics.values()]
+        shown, after = _shown(files)
+        cells = [_metric_cell(value) for value in _metrics(shown).values()]
+        results = [{"metric": anything, "after": after, "result": each} for each in cells]
     vote, votes = files.vote, list[Fields]()
     if vote is not None:
         settings: Sequence[Sequence[float]] = vote["settings"]
@@ -194,6 +194,23 @@ def wilson(share: float, number: int) -> tuple[float, float]:
 def _last(files: RunFiles) -> Mapping[str, Any]:
     """Return the last round's log entry, in which accuracy and metrics are those of the released model."""
     return {**files.rounds[-1], **chosen_figures(files)}
+
+
+def _shown(files: RunFiles) -> tuple[Mapping[str, Any], str]:
+    """Return the log entry whose metrics the model card has, and what the card says of its round.
+
+    They are those of the released model. If it was not tested, as where an extension ended the run between
+    two tests, they are those of the last round that was.
+    """
+    last = _last(files)
+    tested = [each for each in files.rounds if next(iter(_metrics(each).values())) is not None]
+    if chosen_figures(files) or not tested or tested[-1] is files.rounds[-1]:
+        return last, ""
+    return tested[-1], f" after round {tested[-1]['round']}"
+
+
+def _metrics(entry: Mapping[str, Any]) -> Mapping[str, float | None]:
+    return entry.get("metrics") or {"accuracy": entry["accuracy"]}
 
 
 def _metric_cell(value: float | None) -> Expected:

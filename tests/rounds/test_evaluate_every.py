@@ -7,6 +7,7 @@ import pytest
 
 from conf.errors import ConfigError
 from conf.load import load
+from gdpfed.audit.run_audit import audit_run
 from gdpfed.errors import TrainingOver
 from gdpfed.report.evaluated import Result
 from gdpfed.report.finished_run import read_run
@@ -76,6 +77,7 @@ def test_a_run_that_ends_early_shows_the_last_round_that_was_evaluated(tmp_path)
     assert str(result).startswith("accuracy ")
     assert str(result).endswith("after round 2, the last one that was evaluated (run.evaluate_every)")
     assert read_run(tmp_path / "run").final_result == 100 * (records[1].accuracy or 0)
+    assert audit_run(tmp_path / "run").findings == ()
     assert "test set after round 2: " in (tmp_path / "run" / "model_card.md").read_text()
 
 
