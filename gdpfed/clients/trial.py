@@ -1,11 +1,12 @@
 """Tries a package's model and loss on drawn records before a run begins."""
 
+import numpy as np
 import torch
 
 from gdpfed.clients.record_forms import of_persons
 from gdpfed.errors import LearningError, kind_and_words
 from gdpfed.learning.labels import LOSSES
-from gdpfed.learning.models import MODELS, trainable
+from gdpfed.learning.models import MODELS, assign, flatten, trainable
 from gdpfed.learning.models.build import draws_by
 from gdpfed.learning.task import Task
 from gdpfed.registry import is_ours
@@ -21,6 +22,14 @@ def try_gradient(task: Task) -> None:
     if is_ours(MODELS.get(task.model)) and is_ours(LOSSES.get(task.loss)):
         return
     model, loss = task.build_model(), task.make_loss()
+    theta = flatten(model)
+    if not np.isfinite(theta).all():
+        raise LearningError(
+            f"dataset.model={task.model} begins with parameters that are not finite: give it finite ones"
+        )
+    others = {each.dtype for each in trainable(model).values()} - {torch.float32}
+    float32 = "; its parameters are float32 in training: convert it by its method float()" if others else ""
+    assign(model, torch.from_numpy(theta))
     if task.by_person:
         model, loss = of_persons(model, loss)
     x, y = task.drawn(RECORDS, ROWS)
@@ -31,5 +40,5 @@ def try_gradient(task: Task) -> None:
     except Exception as error:  # A package's model or loss may raise anything.
         raise LearningError(
             f"dataset.model={task.model} cannot be trained with dataset.loss={task.loss}: its gradient "
-            f"raised {kind_and_words(error)}"
+            f"raised {kind_and_words(error)}{float32}"
         ) from None

@@ -119,6 +119,7 @@ def _register_function(made: Named, key: str, item: Any, saved: object) -> str:
 def _register_model(made: Named, item: Any, saved: object) -> list[str]:
     with packages_needed():
         from torch import nn
+        from torch.nn.parameter import is_lazy
 
         from gdpfed.learning.models import MODELS
         from gdpfed.learning.models.given_module import builder_of, start_of
@@ -127,6 +128,10 @@ def _register_model(made: Named, item: Any, saved: object) -> list[str]:
             f"model={item.__name__} is a class: give a module, as in model={item.__name__}(...)"
         )
     if isinstance(item, nn.Module):
+        if any(is_lazy(each) for each in item.state_dict(keep_vars=True).values()):
+            raise ConfigError(
+                f"model={type(item).__name__} has lazy layers without sizes: call it on an example first"
+            )
         name = _registered(MODELS, item, builder_of(item), saved)
         words = [f"dataset.model={name}", f"dataset.model_options={{start:{start_of(item)}}}"]
     elif callable(item):

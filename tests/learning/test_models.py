@@ -204,3 +204,9 @@ def test_ngram_adds_a_row_of_scores_for_each_of_the_last_characters():
     weight.data = rows.reshape(10, 5)
     scores = model(torch.tensor([[0, 1, 4, 2], [3, 3, 0, 0]]))
     assert torch.equal(scores, torch.stack([rows[0, 4] + rows[1, 2], rows[0, 0] + rows[1, 0]]))
+
+
+def test_theta_has_parameters_whose_numbers_do_not_lie_in_their_order():
+    model = nn.Linear(3, 2, bias=False)
+    model.weight = nn.Parameter(torch.arange(6.0).reshape(3, 2).t())
+    assert flatten(model).tolist() == [0, 2, 4, 1, 3, 5]

@@ -64,6 +64,24 @@ class Complex(nn.Linear):
         return (super().forward(inputs) * self.turned).real
 
 
+class Doubled(nn.Linear):
+    """A model that computes in float64."""
+
+    def __init__(self):
+        super().__init__(2, 2, dtype=torch.float64)
+
+    def forward(self, inputs):
+        return super().forward(inputs.double())
+
+
+def infinite():
+    """Return a model with a parameter that is not finite."""
+    model = nn.Linear(2, 2)
+    with torch.no_grad():
+        model.bias.fill_(torch.inf)
+    return model
+
+
 class Detached(nn.Linear):
     """A model whose outputs have no gradient."""
 
@@ -426,6 +444,10 @@ WRONG = {
         {"model": Detached()},
         r"Detached cannot be trained with .*: its gradient raised Runtime",
     ),
+    "float64": ({"model": Doubled()}, r"raised RuntimeError: .*: convert it by its method float\(\)$"),
+    "not finite": ({"model": infinite()}, "python.Linear begins with parameters that are not finite"),
+    "lazy": ({"model": nn.LazyLinear(2)}, "model=LazyLinear has lazy layers without sizes: call it on"),
+    "lazy factory": ({"model": lambda shape, classes: nn.LazyLinear(2)}, "cannot be built for examples of"),
     "own factory": ({"model": fails}, "and type float32.*: AssertionError$"),
     "own partition": (
         {"partition": fails, "owners": None, "clients": 6},

@@ -231,7 +231,9 @@ def _without_memory(
     build = _builder(name, options, given)
     try:
         with torch.device("meta"), draws_by(0):
-            return with_drawn_dropout(build(input_shape, num_classes))
+            model = with_drawn_dropout(build(input_shape, num_classes))
+            dimension_of(model)  # A lazy layer has none before its first input.
+            return model
     except LearningError:
         raise
     except Exception as error:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import nn
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
+from torch.nn.utils import vector_to_parameters
 
 from gdpfed.errors import LearningError
 
@@ -54,7 +54,7 @@ def dimension_of(model: nn.Module) -> int:
 
 def flatten(model: nn.Module) -> npt.NDArray[np.float32]:
     """Return all trainable parameters as one vector of shape (d,) in float32."""
-    vector = parameters_to_vector(trainable(model).values()).detach()
+    vector = torch.cat([each.detach().reshape(-1) for each in trainable(model).values()])
     return vector.to("cpu", torch.float32).numpy().copy()
 
 
