@@ -1,8 +1,10 @@
-"""Tries a package's model and loss on drawn records before a run begins."""
+"""Tries a package's model and loss on drawn records, and its schedule, before a run begins."""
 
 import numpy as np
 import torch
 
+from conf.schema import Config
+from gdpfed.clients.configured import learning_rate_of
 from gdpfed.clients.record_forms import of_persons
 from gdpfed.errors import LearningError, kind_and_words
 from gdpfed.learning.labels import LOSSES
@@ -42,3 +44,17 @@ def try_gradient(task: Task) -> None:
             f"dataset.model={task.model} cannot be trained with dataset.loss={task.loss}: its gradient "
             f"raised {kind_and_words(error)}{float32}"
         ) from None
+
+
+def try_schedule(config: Config) -> None:
+    """Raise LearningError if a schedule fails in any round: the rounds before it would be charged."""
+    for index in range(config.run.num_rounds):
+        try:
+            learning_rate_of(config, index)
+        except LearningError:
+            raise
+        except Exception as error:  # A package's schedule may raise anything.
+            raise LearningError(
+                f"training.schedule={config.training.schedule} fails in round {index + 1} of "
+                f"{config.run.num_rounds} ({kind_and_words(error)}): it must return a number"
+            ) from None

@@ -14,7 +14,7 @@ from conf.schema import Config
 from gdpfed.clients.configured import order_of, task_of, training_of
 from gdpfed.clients.messages import one_line
 from gdpfed.clients.order import TrainingOrder
-from gdpfed.clients.trial import try_gradient
+from gdpfed.clients.trial import try_gradient, try_schedule
 from gdpfed.errors import ConfigError, RunError
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
@@ -90,6 +90,7 @@ class PreparedRun:
         task.client_indices(0)
         task.check_record_groups()
         task.make_loss()
+        try_schedule(config)
         if is_ours(type(method)):
             # A package's method may train without a gradient.
             try_gradient(task)

@@ -27,6 +27,7 @@ from gdpfed.learning.training.record_training import RecordGradients, RecordHold
 from gdpfed.learning.training.secret_draws import PoissonBatches
 from gdpfed.methods import make_method
 from gdpfed.record_steps import RecordSteps
+from gdpfed.rounds.run import PreparedRun
 from gdpfed.simulation.batched_training import BatchedTraining, Batches, DeviceExamples, ProgrammedTraining
 from gdpfed.simulation.training_choice import choose_training
 from secagg import keystream
@@ -245,6 +246,16 @@ def test_settings_give_training_and_rates_of_rounds():
     for wrong in ("training.proximal=-1", "training.optimizer_options={beta1:fast}"):
         with pytest.raises(ConfigError, match=wrong.partition("=")[0]):
             load([wrong])
+
+
+@pytest.mark.parametrize(
+    ("factor", "words"), [(1.0, "gives the factor inf in round 3 of 4"), (None, "fails in round 1 of 4")]
+)
+def test_a_schedule_that_fails_later_is_refused_before_the_first_round(factor, words, monkeypatch):
+    monkeypatch.setitem(SCHEDULES._items, "breaks", lambda index, rounds: factor if index < 2 else np.inf)
+    config = load(["method=fedavg", "run.num_rounds=4", "training.schedule=breaks"])
+    with pytest.raises(LearningError, match=words):
+        PreparedRun.of(config)
 
 
 @pytest.mark.parametrize("changed", ["training.optimizer=adam", "training.proximal=0.1"])
