@@ -1,5 +1,6 @@
 """Adapts a trained model to the table rows of one data owner (party), which keeps the adapted model."""
 
+import os
 import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -9,10 +10,18 @@ from safetensors.torch import save as save_tensors
 from torch import nn
 
 from fastgrad.modules import Loss
-from gdpfed.errors import LearningError
+from gdpfed.errors import LearningError, RunError, words_of
+from gdpfed.files import write_whole
 from gdpfed.learning.data import Split
 from gdpfed.learning.data.table_rows import read_rows
-from gdpfed.learning.model_folder import DESCRIPTION_FILE, FOLDER, read_model, save_weights
+from gdpfed.learning.model_folder import (
+    DESCRIPTION_FILE,
+    FOLDER,
+    MANIFEST_FILE,
+    WEIGHTS_FILE,
+    read_model,
+    save_weights,
+)
 from gdpfed.learning.models import names_of
 from gdpfed.learning.training.record_losses import make_loss
 
@@ -67,7 +76,7 @@ def adapt(model_path: Path, table: Path, output: Path, patterns: Sequence[str], 
     Rows that the declaration says are for testing are left out. Returns how many rows were fitted to.
 
     Raises LearningError: no model of tables with classes, rows that do not fit it, a pattern that no
-    parameter matches, or an output that exists.
+    parameter matches, or an output that exists or cannot be written.
     """
     description, columns, model = read_model(model_path)
     labels = description.form.labels
@@ -75,13 +84,34 @@ def adapt(model_path: Path, table: Path, output: Path, patterns: Sequence[str], 
         raise LearningError(
             f"{model_path} takes no table with classes: only such a model is fitted to own rows"
         )
-    if output.exists():
+    if os.path.lexists(output):
         raise LearningError(f"--output={output} exists: name a folder that does not")
     rows = read_rows(table, columns, str(table), shared_out=False)
     kept = slice(None) if rows.for_testing is None else ~rows.for_testing
     data = Split(rows.x[kept], rows.y[kept])
     fit_near(model, data, make_loss(labels.loss, labels), names=names_of(model, patterns), pull=pull)
     folder = model_path / FOLDER if (model_path / FOLDER / DESCRIPTION_FILE).is_file() else model_path
-    shutil.copytree(folder, output)
-    save_weights(output, save_tensors(model.state_dict()))
+    _save_fitted(folder, output, save_tensors(model.state_dict()))
     return len(data)
+
+
+def _save_fitted(folder: Path, output: Path, weights: bytes) -> None:
+    """Write a model folder with these weights, or nothing: half of it would hold the model as it was.
+
+    Raises LearningError: the file system refuses.
+    """
+    try:
+        output.mkdir(parents=True)
+        try:
+            for file in folder.iterdir():
+                if file.is_file() and file.name not in (MANIFEST_FILE, WEIGHTS_FILE):
+                    write_whole(output / file.name, file.read_bytes())
+            save_weights(output, weights)
+        except BaseException:
+            shutil.rmtree(output, ignore_errors=True)
+            raise
+    except (OSError, RunError) as error:
+        reason = getattr(error, "strerror", None) or words_of(error)
+        raise LearningError(
+            f"--output={output} cannot be made: {reason}; name a folder where you may write, with room"
+        ) from None

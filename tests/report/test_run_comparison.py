@@ -1,6 +1,7 @@
 """Tests of `gdpfed compare` on one run: its model against the models that parties could train alone."""
 
 import json
+from errno import ENOSPC
 from math import sqrt
 
 import numpy as np
@@ -13,7 +14,7 @@ from fastgrad.modules import cross_entropy
 from gdpfed.cli import main
 from gdpfed.clients.configured import task_of
 from gdpfed.errors import LearningError, ReportError, RunError
-from gdpfed.learning.adapted_model import fit_near
+from gdpfed.learning.adapted_model import _save_fitted, fit_near
 from gdpfed.learning.data import Split
 from gdpfed.learning.models import build_model, flatten
 from gdpfed.methods import ClientSum, make_method
@@ -192,6 +193,24 @@ def test_a_party_adapts_a_model_to_its_rows(path, tmp_path, capsys):
     # At the middle of all ranges the inputs are 0: the bias alone says three to one.
     assert after["linear.bias"][0] - after["linear.bias"][1] == pytest.approx(np.log(3), abs=1e-3)
     assert main(words) == 2
+    capsys.readouterr()
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for name, reason in (
+        ("link", "exists: name"),
+        ("own.csv/model", "cannot be made: Not a directory; name"),
+    ):
+        assert main([*words[:-1], str(tmp_path / name)]) == 2
+        assert f"--output={tmp_path / name} {reason}" in capsys.readouterr().err
+
+
+def test_an_adapted_model_that_cannot_be_written_leaves_no_folder(path, tmp_path, monkeypatch):
+    def full(*arguments, **given):
+        raise OSError(ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("gdpfed.files.create_file", full)
+    with pytest.raises(LearningError, match=f"^--output={tmp_path}/own cannot be made: No space left"):
+        _save_fitted(path / "model", tmp_path / "own", b"weights")
+    assert not (tmp_path / "own").exists()
 
 
 def test_of_several_classes_the_most_frequent_is_named(tmp_path, capsys):
