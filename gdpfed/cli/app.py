@@ -1,12 +1,14 @@
 """Entry point of ``gdpfed``: chooses the command, and turns errors into one line and an exit status."""
 
 import argparse
+import errno
 import os
 import shlex
 import sys
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
+from io import TextIOWrapper
 
 import gdpfed
 from gdpfed.cli import INTERRUPTED, ended_as_interrupted, quiet_interrupt
@@ -60,6 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not sys.warnoptions:
             # What concerns a user is a line of ours. PYTHONWARNINGS shows those of the libraries.
             warnings.simplefilter("ignore")
+        if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+            # A terminal that is not in UTF-8 has no bars, and perhaps not the letters of a name.
+            sys.stdout.reconfigure(errors="backslashreplace")
     try:
         try:
             return _exit_status_of(sys.argv[1:] if arguments is None else arguments)
@@ -70,6 +75,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return NOBODY_READS
     except OSError as error:
         # A file that is opened has a name in its error, and the output has none.
+        if error.filename is None and error.errno == errno.ENOENT:
+            remedy = "free space, or set TMPDIR to a folder with room; if this folder was removed, leave it"
+            print(f"gdpfed: {error.strerror}: {remedy}", file=sys.stderr)
+            return 1
         if error.filename is not None or error.errno not in FULL:
             raise
         _print_nowhere()

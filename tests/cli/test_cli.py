@@ -244,6 +244,28 @@ def test_output_that_cannot_be_written_is_one_line(monkeypatch, capsys):
     assert capsys.readouterr().err == said
 
 
+def test_letters_that_the_terminal_has_not_are_escaped():
+    program = "import sys; from gdpfed.cli import main; s = main(); print('\\u2588'); sys.exit(s)"
+    ended = subprocess.run(
+        [sys.executable, "-c", program, "settings", "run"],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout.splitlines()[-1], ended.stderr) == (0, "\\u2588", "")
+
+
+def test_without_a_folder_for_temporary_files_there_is_one_line(monkeypatch, capsys):
+    def refused(path):
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr(Path, "exists", refused)
+    assert main(["check", "t.csv"]) == 1
+    said = "gdpfed: No usable temporary directory found in ['/tmp']: free space, or set TMPDIR to a folder"
+    assert capsys.readouterr().err.startswith(said)
+
+
 def test_a_folder_that_is_not_the_users_is_one_line(monkeypatch, capsys):
     def refused(path):
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
