@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gdpfed.errors import ReportError
+from gdpfed.errors import ReportError, printable
 from gdpfed.record_steps import kind_of
 from gdpfed.report.comparison import Line
 from gdpfed.report.console import Table
@@ -158,7 +158,7 @@ def seeds_table(lines: Sequence[Line]) -> Table:
                 "" if each is None or math.isnan(each) else f"{each:.10g}"
                 for each in (*figures, run.seconds_a_round, *spent)
             ]
-            rows.append([*names, str(run.seed), run.metric, *numbers, str(run.path)])
+            rows.append([*names, str(run.seed), run.metric, *numbers, printable(str(run.path))])
     return Table(
         title="Every run",
         headings=[*headings, *(f"spent_{index}" for index in range(groups)), "path"],

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gdpfed.errors import ReportError
+from gdpfed.errors import ReportError, printable
 from gdpfed.report.comparison import Line
 from gdpfed.report.comparison_tables import (
     figure_of,
@@ -139,7 +139,8 @@ def write_report(lines: Sequence[Line], directory: Path) -> Path:
             (directory / f"{name}.csv").write_text(table.to_csv(), encoding="utf-8")
         (directory / SEEDS_FILE).write_text(seeds_table(lines).to_csv(), encoding="utf-8")
         pictures = "\n\n".join(f"![{Path(name).stem}]({name})" for name in draw_all(lines, directory))
-        runs = "\n".join(f"* {line.label}: {', '.join(str(run.path) for run in line.runs)}" for line in lines)
+        named = [(line.label, ", ".join(printable(str(run.path)) for run in line.runs)) for line in lines]
+        runs = "\n".join(f"* {label}: {paths}" for label, paths in named)
         texts = "\n".join(table.to_markdown() for table in tables.values())
         at_chance = "".join(f"{line}\n\n" for line in chance_lines(lines))
         text = f"# Comparison of runs\n\n{at_chance}{texts}\n{pictures}\n\nRuns:\n\n{runs}\n"

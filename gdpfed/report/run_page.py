@@ -7,7 +7,7 @@ from pathlib import Path
 
 from markdown_it import MarkdownIt
 
-from gdpfed.errors import ReportError
+from gdpfed.errors import ReportError, printable
 from gdpfed.files import save_whole
 from gdpfed.methods import METHODS
 from gdpfed.report.comparison_tables import TRUSTED, whom_it_holds_against
@@ -78,7 +78,7 @@ def write_page(run: FinishedRun, checked: Checked) -> Path:
     page = page_of(
         TEMPLATE,
         title=f"{method} on {dataset_label(settings['name'], settings.get('path'))}",
-        path=run.path.name,
+        path=printable(run.path.name),
         tiles=_tiles(run, checked),
         checked=checked,
         parts=by_party,

@@ -17,9 +17,11 @@ from gdpfed.report.comparison import lines_of
 from gdpfed.report.comparison_tables import TRUSTED, budgets_table, results_table, whom_it_holds_against
 from gdpfed.report.finished_run import read_run
 from gdpfed.report.metric_display import ABSENT
+from gdpfed.report.report_files import write_report
 from gdpfed.report.report_tables import tables_of
 from gdpfed.report.run_folders import ORDER_FILE, run_paths, save_sweep_order
 from gdpfed.runs.file_formats import MODEL_FILE, versioned
+from testing.small_runs import nothing_drawn
 from testing.written_runs import DIMENSION, write_run
 
 FINAL = (0.62, 0.65, 0.71)
@@ -177,6 +179,15 @@ def test_the_tables_lose_nothing_at_80_columns(runs, capsys, monkeypatch):
     for table in tables_of(lines_of([read_run(path) for path in sorted(runs.iterdir())])).values():
         for cell in (cell for row in table.rows for cell in row):
             assert cell in shown
+
+
+def test_a_report_names_a_folder_whose_name_no_text_can_hold(runs, tmp_path_factory):
+    output, run = tmp_path_factory.mktemp("report"), runs / os.fsdecode(b"\xff")
+    (runs / "plain").rename(run)
+    with nothing_drawn():
+        write_report(lines_of([read_run(run)]), output)
+    assert f"* fedavg: {runs}/ \n" in (output / "report.md").read_text()
+    assert f",{runs}/ \n" in (output / "seeds.csv").read_text()
 
 
 def test_the_report_is_markdown_tables_and_pictures(runs, tmp_path_factory, capsys):

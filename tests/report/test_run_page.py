@@ -1,6 +1,7 @@
 """Tests of `gdpfed report RUN --html`: the page loads nothing, and shows nothing of secret samples."""
 
 import json
+import os
 import re
 import shutil
 from html.parser import HTMLParser
@@ -83,6 +84,12 @@ def test_the_page_has_all_of_a_run_and_loads_nothing(runs, capsys):
     assert {"What is promised", "What is not covered"} <= set(page.words)
     assert "num_clients: 15" in text
     assert main(["audit", str(runs / "everyone")]) == 0
+
+
+def test_a_page_names_a_folder_whose_name_no_text_can_hold(runs, undrawn, tmp_path):
+    run = (runs / "everyone").rename(tmp_path / os.fsdecode(b"a\xff"))
+    assert main(["report", str(run), "--html"]) == 0
+    assert "run a </p>" in (run / PAGE_FILE).read_text()
 
 
 def test_what_went_wrong_in_a_round_is_on_the_page_where_it_may_be_shown(runs, undrawn, capsys):
