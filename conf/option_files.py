@@ -11,11 +11,13 @@ import pickle
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
+from threading import RLock
 from typing import Any, Protocol, cast
 
 import yaml
@@ -39,6 +41,8 @@ from conf.schema import (
 )
 
 OWN_DIRECTORY = Path(__file__).resolve().parent
+_ONE_HYDRA = RLock()
+"""Hydra keeps what it composes from in one place for the whole process."""
 
 
 class Table(Protocol):
@@ -300,11 +304,14 @@ def _each_group_is_alone(directories: tuple[Path, ...]) -> bool:
     return not any(ANOTHER_GROUP.search(path.read_text(encoding="utf-8")) for path in files)
 
 
-def initialized(methods: Methods) -> initialize_config_dir:
-    """Return a context in which Hydra knows only these methods, and finds our YAML files of options."""
-    _register_schema(methods)
-    GlobalHydra.instance().clear()
-    return initialize_config_dir(config_dir=str(OWN_DIRECTORY), version_base="1.3")
+@contextmanager
+def initialized(methods: Methods) -> Iterator[None]:
+    """Have Hydra know only these methods, and find our YAML files of options; one thread at a time."""
+    with _ONE_HYDRA:
+        _register_schema(methods)
+        GlobalHydra.instance().clear()
+        with initialize_config_dir(config_dir=str(OWN_DIRECTORY), version_base="1.3"):
+            yield
 
 
 @lru_cache(maxsize=1)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, fields
 from itertools import zip_longest
 from unittest.mock import patch
@@ -299,6 +300,23 @@ def test_hydra_knows_no_method_that_is_gone():
         with option_files.initialized(tuple(known.items())):
             named = {name.removesuffix(".yaml") for name in ConfigStore.instance().list("method")}
             assert named == {f"schema_{name}" for name in known}
+
+
+def test_hydra_serves_one_thread_at_a_time():
+    known = tuple(method_configs().items())
+
+    def entered():
+        with option_files.initialized(known):
+            return composing
+
+    with ThreadPoolExecutor(1) as other:
+        with option_files.initialized(known):
+            composing = True
+            waiting = other.submit(entered)
+            with pytest.raises(TimeoutError):
+                waiting.result(timeout=0.1)
+            composing = False
+        assert waiting.result() is False
 
 
 def test_an_option_file_is_composed_with_the_methods_that_it_starts_from_alone(monkeypatch):
