@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from conf.load import compose_options, given_value
@@ -33,6 +34,9 @@ STARTS = (
     *("learning_rate_decay", "momentum"),
 )
 """Settings for which data in a table have defaults of their own."""
+
+_PLACED = Lock()
+"""Held while this process has data of the calling program: all such data go by one name."""
 
 
 class Objects(TypedDict, total=False):
@@ -97,7 +101,8 @@ class Given:
 
         Data of files are read anew.
 
-        Raises LearningError, ConfigError: a setting that has no meaning for them, or machines that lack them.
+        Raises LearningError, ConfigError: a setting that has no meaning for them, machines that lack them, or
+        another run of this process that has data of the program.
         """
         if config.simulation.backend != LOCAL and self.chosen.of_clients:
             raise ConfigError(
@@ -117,8 +122,16 @@ class Given:
 
         source = source_of(config).without_features
         source.allow("test_fraction")
-        with dataset_placed(source, self.data):
-            yield
+        if not _PLACED.acquire(blocking=False):
+            raise ConfigError(
+                "data: another run of this process has data of this program, and would be given these: wait "
+                "for its end, or start each in a process of its own"
+            )
+        try:
+            with dataset_placed(source, self.data):
+                yield
+        finally:
+            _PLACED.release()
 
 
 def given(settings: Sequence[str], objects: Mapping[str, Any]) -> Given:

@@ -514,6 +514,20 @@ def test_a_wrong_object_is_one_line_before_anything_is_computed(wrong, words, tm
     assert list(tmp_path.glob("runs/*/*")) == []
 
 
+def test_data_are_those_of_one_run_at_a_time(tmp_path):
+    """A run that begins within another one, such as in a thread, would be given the other one's data."""
+
+    def begins_another(record):
+        with pytest.raises(gdpfed.InputError, match="^data: another run of this process has data"):
+            simulate(data=DATA, owners=OWNERS)
+        seen.append(record)
+
+    seen = list[Any]()
+    simulate(data=DATA, owners=OWNERS, observe=begins_another)
+    assert len(seen) == 2
+    simulate(data=DATA, owners=OWNERS)
+
+
 def test_a_data_frame_without_the_package_that_reads_it_is_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(gdpfed.InputError, match="this needs the package pyarrow, which is not installed"):
