@@ -396,6 +396,10 @@ WRONG = {
     "shapes": ({"data": (X, Y, X_TEST[:, :1], Y_TEST)}, r"examples of shape \(2,\) in x_train but \(1,\)"),
     "ragged": ({"data": ([[1], [1, 2]], [0, 1], X_TEST, Y_TEST)}, "x_train is not an array of numbers"),
     "text": ({"data": (X.astype(str), Y, X_TEST, Y_TEST)}, "x_train holds values of type <U"),
+    "masked": (
+        {"data": (np.ma.masked_greater(X, 1), Y, X_TEST, Y_TEST)},
+        "x_train has masked values, which a training would see: fill them",
+    ),
     "nan": ({"data": (np.where(X > 1, np.nan, X), Y, X_TEST, Y_TEST)}, "x_train holds values that are not f"),
     "gaps": ({"data": (X, Y * 3, X_TEST, Y_TEST)}, "3 classes, numbered from 0 to 3; number them from 0 to"),
     "labels": ({"data": (X, Y - 1, X_TEST, Y_TEST)}, "y_train must hold class numbers 0, 1, 2"),

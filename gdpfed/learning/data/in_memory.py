@@ -70,6 +70,11 @@ def dataset_of(
         arrays = {}
         for name, part in zip(NPZ_KEYS, data, strict=True):
             here = part.detach().cpu() if hasattr(part, "detach") else part
+            if np.ma.is_masked(here):
+                raise LearningError(
+                    f"{PLACE}: {name} has masked values, which a training would see: fill them, or leave out "
+                    "what has them"
+                )
             try:
                 arrays[name] = np.asarray(here)
             except (ValueError, TypeError, RuntimeError) as error:
