@@ -87,6 +87,7 @@ from gdpfed.errors import ConfigError
             ["adapt", "model", "", "--output", "x"],
             "argument TABLE: '' is not a path: name a file or a folder",
         ),
+        (["reproduce", "bench", "--rows", ""], "argument --rows/--rules: '' names nothing: name one or more"),
         (["audit", ""], "gdpfed: '' is not a path: name a file or a folder [config]"),
         (["audit", "--canaries", "~nobody-here/run"], "~nobody-here/run: Could not determine home directory"),
         (["stats", "~nobody-here/run"], "~nobody-here/run: Could not determine home directory"),

@@ -15,13 +15,25 @@ gdpfed reproduce bench --datasets digits --seeds 10 --add my_method
 gdpfed reproduce table2 --datasets cifar10 --seeds 3 --scale 0.1 --rounds 20"""
 
 
+def _names(text: str) -> tuple[str, ...]:
+    """Return the names of a list. One without any, as of an empty shell variable, would stand for all."""
+    names = tuple(filter(None, text.split(",")))
+    if not names:
+        raise argparse.ArgumentTypeError(f"'{text}' names nothing: name one or more, or leave it out")
+    return names
+
+
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("experiment", nargs="?", metavar="EXPERIMENT", help="one that --list names")
     add_overrides(parser, "dataset.model=cnn2, for every cell")
     parser.add_argument("--list", action="store_true", help="list tables and figures, and end")
-    parser.add_argument("--datasets", default="", metavar="A,B", help="in place of the experiment's own")
-    parser.add_argument("--rows", "--rules", default="", metavar="A,B", help="in place of all rows")
-    parser.add_argument("--add", default="", metavar="A,B", help="further methods, a row each")
+    parser.add_argument(
+        "--datasets", type=_names, default=(), metavar="A,B", help="in place of the experiment's own"
+    )
+    parser.add_argument(
+        "--rows", "--rules", type=_names, default=(), metavar="A,B", help="in place of all rows"
+    )
+    parser.add_argument("--add", type=_names, default=(), metavar="A,B", help="further methods, a row each")
     parser.add_argument("--seeds", type=whole_number, default=3, metavar="N", help="runs a cell (default 3)")
     parser.add_argument("--rounds", type=whole_number, metavar="N", help="in place of every data set's own")
     parser.add_argument(
@@ -57,16 +69,15 @@ def _execute(options: argparse.Namespace) -> int:
     output = (options.output or OUTPUT).absolute()
     launch, overrides = chosen_launch(options.overrides, options.jobs, output)
     setting = Setting(
-        datasets=tuple(filter(None, options.datasets.split(","))),
+        datasets=options.datasets,
         overrides=tuple(overrides),
         num_rounds=options.rounds,
         client_factor=options.scale,
     )
-    added, chosen = (tuple(filter(None, names.split(","))) for names in (options.add, options.rows))
     request = Reproduction(
         experiment=load_experiment(options.experiment)
-        .with_methods(added)
-        .with_rows((*chosen, *added) if chosen else ()),
+        .with_methods(options.add)
+        .with_rows((*options.rows, *options.add) if options.rows else ()),
         setting=setting,
         num_seeds=options.seeds,
         output=output,
