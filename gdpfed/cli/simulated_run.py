@@ -1,5 +1,6 @@
 """Trains a simulated run and shows its plan and its rounds on the terminal."""
 
+import errno
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,12 @@ if TYPE_CHECKING:
 
     from conf.schema import Config
 
+NEEDED = {
+    **dict.fromkeys(FULL, "make room"),
+    **dict.fromkeys((errno.EPERM, errno.EACCES, errno.EROFS), "let this user write it"),
+    errno.EFBIG: "let this user write larger files (ulimit -f)",
+}
+"""What has to be done before a run goes on whose file could not be written, by the system's reason."""
 OWN_DATA = {
     "csv": "a table, or a folder with one for each party",
     "parquet": "a table, or a folder with one for each party",
@@ -83,8 +90,9 @@ def train(console: "Console", overrides: Sequence[str]) -> Path:
                 raise
             raise KeyboardInterrupt(f"interrupted; {going_on}") from None
         cause = error if isinstance(error, OSError) else error.__context__
-        if not isinstance(cause, OSError) or cause.errno not in FULL:
+        needed = NEEDED.get(cause.errno or 0) if isinstance(cause, OSError) else None
+        if needed is None or isinstance(error, PermissionError):
             raise
-        words = cause.strerror if error is cause else str(error)
-        raise RunError(f"{words}; make room, then {going_on}") from None
+        words = error.strerror if isinstance(error, OSError) else str(error)
+        raise RunError(f"{words}; {needed}, then {going_on}") from None
     return prepared.path

@@ -73,20 +73,28 @@ def test_an_interrupt_leaves_one_line_and_a_run_that_goes_on(tmp_path, capsys, m
     assert [record.round for record in read_rounds(tmp_path / "run")] == [1, 2, 3]
 
 
-def test_a_full_disk_leaves_one_line_and_a_run_that_goes_on(tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize(
+    ("number", "needed"),
+    [
+        (errno.ENOSPC, "make room"),
+        (errno.EROFS, "let this user write it"),
+        (errno.EFBIG, r"let this user write larger files \(ulimit -f\)"),
+    ],
+)
+def test_a_full_disk_leaves_one_line_and_a_run_that_goes_on(number, needed, tmp_path, capsys, monkeypatch):
     checkpoints, write = [], files.write_whole
 
     def full(path, data, **how):
         checkpoints.extend([path] if path.name == CHECKPOINT_FILE else [])
         if len(checkpoints) > 1:
-            raise OSError(errno.ENOSPC, "No space left on device")
+            raise OSError(number, "No")
         write(path, data, **how)
 
     with monkeypatch.context() as patched:
         patched.setattr(files, "write_whole", full)
         assert main(["simulate", *SMALL, f"run.directory={tmp_path}/run"]) == 1
     *_, line = capsys.readouterr().err.splitlines()
-    assert re.search(r"/run/\S+ cannot be written: No space left on device; make room, then continue ", line)
+    assert re.search(rf"/run/\S+ cannot be written: No; {needed}, then continue ", line)
     assert line.endswith(f"run.resume={tmp_path}/run [run]")
     assert main(["simulate", *SMALL, f"run.resume={tmp_path}/run"]) == 0
 
