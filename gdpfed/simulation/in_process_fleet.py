@@ -31,6 +31,7 @@ from gdpfed.simulation.compiled_evaluation import with_compiled_loops
 from gdpfed.simulation.engine import Cohort, Engine, StepSum, SumJob
 from gdpfed.simulation.engine_choice import choose_engine
 from gdpfed.simulation.joined_sessions import Identities, JoinedSessions, masked_updates, roster_of
+from gdpfed.simulation.package_errors import packages_named
 from secagg import Encoding, Identity, Roster, Stage
 
 
@@ -108,7 +109,8 @@ class InProcessFleet(Fleet):
             for each in sums
         ]
         started = perf_counter()
-        trained = self.engine.sums_of(jobs)
+        with packages_named([job.order for job in jobs]):
+            trained = self.engine.sums_of(jobs)
         self._spend("train", started)
         return {
             each.name: self._plain(each, job.cohort.encoding, own)
@@ -130,9 +132,10 @@ class InProcessFleet(Fleet):
         if not asked:
             return []
         started = perf_counter()
-        answers = masked_updates(
-            self.engine, [(self._joined[each.prepared.name], each.requests) for each in asked]
-        )
+        with packages_named([each.prepared.order for each in asked]):
+            answers = masked_updates(
+                self.engine, [(self._joined[each.prepared.name], each.requests) for each in asked]
+            )
         self._spend(str(Stage.MASK), started)
         return answers
 
