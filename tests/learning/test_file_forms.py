@@ -222,6 +222,13 @@ def test_a_full_stop_that_may_group_thousands_is_refused_unless_the_site_says(tm
         ("", "the file is empty; it must be tables by name"),
         ("bonn: {missing: {glu: ['0']}}\n", "missing: column 'glu' is not known: use"),
         ("bonn: {missing: '-9'}\n", "it must be a list of texts"),
+        ("bonn: {values: {sx: {M: weiblich}}}\n", "values: column 'sx' is not known"),
+        ("bonn: {values: {age: {old: '80'}}}\n", "'age' has no declared values for which texts could stand"),
+        (
+            "bonn: {values: {sex: {M: male}}}\n",
+            "'sex': 'M' stands for 'male', which is not one of männlich, weiblich: name a declared value",
+        ),
+        ("bonn: {values: {sex: [M]}}\n", "it must be declared values by texts of the file, as in {M: male}"),
         ("bonn: {sheet: q}\n", "sheet is for a workbook, and bonn.csv is not a workbook: leave it out"),
         ("bonn: {dates: dd/mm}\n", "it must be the form of a date with its day, month and year"),
         ("bonn: {dates: '%d/%m'}\n", "it must be the form of a date with its day, month and year"),
@@ -245,6 +252,34 @@ def test_marks_of_missing_values_are_found_or_said_by_the_site_for_a_column(tmp_
     _, found = notes(path)
     assert "column 'glucose': '?' stands for a missing value in 1 row" in found
     assert "column 'ward': 'n/a' stands for a missing value in 1 row" in found
+
+
+CODED = "age,pay scale,born,sex,y\n36,1,1990-04-13,M,n\n40,2,1980-04-13,W,j\n41,3,1970-04-13,W,1.0\n"
+WORDS = (
+    CODED.replace(",M,", ",männlich,")
+    .replace(",W,", ",weiblich,")
+    .replace(",n\n", ",0\n")
+    .replace(",j\n", ",1\n")
+)
+SAID = "bonn: {values: {sex: {M: männlich, W: weiblich}, y: {n: '0', j: '1'}}}\n"
+
+
+@pytest.mark.parametrize("above", ["", "Report of Bonn,,\n"])
+def test_a_sites_own_texts_stand_for_declared_values(tmp_path, above):
+    said = written(tmp_path / "said", above + CODED, files=SAID)
+    for ours, theirs in zip(read_own(said), read_own(written(tmp_path / "words", WORDS)), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    _, found = notes(said)
+    assert "column 'sex': 3 texts are read as the value that files.yaml says" in found
+    assert "column 'y': 2 texts are read as the value that files.yaml says" in found
+
+
+def test_texts_may_change_places_and_a_mark_of_the_site_may_be_a_value(tmp_path):
+    files = "bonn: {values: {sex: {weiblich: männlich, männlich: weiblich, '-': weiblich}}, missing: ['-']}\n"
+    turned = CODED.replace("M", "männlich").replace("W", "weiblich", 1).replace("W", "-")
+    turned = turned.replace(",n\n", ",0\n").replace(",j\n", ",1\n")
+    x = np.asarray(read_own(written(tmp_path, turned, files=files))[0])
+    np.testing.assert_array_equal(x[:, -2:], [[0, 1], [1, 0], [0, 1]])
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_all_faults_come_at_once_by_line_with_likely_causes(tmp_path):
             "the same unit if it has one)",
         ),
         ((5,), "'pressure' holds '1.2.2001', which is not a number (a date? declare age_on or days_since)"),
-        ((5,), "for all that is not declared (did you mean 'walk'?)"),
+        ((5,), "say values in files.yaml, declare it, or other: VALUE for all others (did you mean 'walk'?)"),
         ((5,), "holds 'Yes', which is not one of no, yes: correct it, or declare it (did you mean 'yes'?)"),
         ((6,), "'born' holds '01/04/2001', which may be two days: say dates of the file in files.yaml"),
         (

@@ -221,7 +221,7 @@ def test_classes_may_be_made_of_several_values(tmp_path):
         (
             3,
             "c",
-            r"column 'ward' holds 'c' in row 2, which is not one of a, b: correct it, declare it, or other",
+            r"column 'ward' holds 'c' in row 2, which is not one of a, b: correct it, say values in",
         ),
         (5, "west", r"column 'site' holds 'west' in row 2, which is not one of north, south"),
         (6, "", r"column 'consent' is empty in row 2, which is not one of strict, open"),

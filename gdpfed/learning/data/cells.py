@@ -10,7 +10,7 @@ from gdpfed.late_import import packages_needed
 from gdpfed.learning.data.columns import ALWAYS_MISSING, Columns, whole
 from gdpfed.learning.data.file_form import MARKS, FileForm, Found
 from gdpfed.learning.data.number_cells import NumberCells, numbers_of, with_unclear_wrong
-from gdpfed.learning.data.text_cells import TextCells, texts_of, without
+from gdpfed.learning.data.text_cells import TextCells, named, texts_of, without
 from gdpfed.learning.data.written_dates import UnclearError as UnclearDateError
 from gdpfed.learning.data.written_dates import written_date
 from gdpfed.learning.data.written_numbers import UnclearError as UnclearNumberError
@@ -45,6 +45,9 @@ def table_of(
         number = columns.number(name)
         if number is None:
             texts = texts_of(values, name, place)
+            if said := own.values(name):
+                texts, count = named(texts, said)
+                found.named[name] += count
             # A mark stands for a missing value, unless the column declares it as a value.
             declared = {*columns.values(name), *map(whole, columns.values(name))}
             general = {
@@ -106,15 +109,15 @@ def _without_usual_marks(cells: TextCells, columns: Columns, name: str, found: F
     return without(cells, marks) if marks else cells
 
 
-def row_test(columns: Columns) -> Callable[[Sequence[str]], Callable[[list[str]], bool]]:
+def row_test(columns: Columns, own: FileForm) -> Callable[[Sequence[str]], Callable[[list[str]], bool]]:
     """Return a function that makes, from column names, a test whether a line's fields can be a table row.
 
     They can if there are as many fields as columns, at least half of the fields in declared columns are
-    valid or empty, and at least one of these is a valid value.
+    valid or empty, and at least one of these is a valid value. `own`: what the site says of the file.
     """
 
     def of(names: Sequence[str]) -> Callable[[list[str]], bool]:
-        tests = [(at, _cell_test(columns, name)) for at, name in enumerate(names)]
+        tests = [(at, _cell_test(columns, name, own)) for at, name in enumerate(names)]
         known = [(at, test) for at, test in tests if test is not None]
 
         def reads(fields: list[str]) -> bool:
@@ -129,9 +132,9 @@ def row_test(columns: Columns) -> Callable[[Sequence[str]], Callable[[list[str]]
     return of
 
 
-def _cell_test(columns: Columns, name: str) -> Callable[[str], bool] | None:
+def _cell_test(columns: Columns, name: str, own: FileForm) -> Callable[[str], bool] | None:
     """Return a test whether a text can be a value of this column; return None if any text is allowed."""
-    number, values = columns.number(name), {*columns.values(name)}
+    number, values = columns.number(name), {*columns.values(name), *own.values(name)}
     if number is None:
         return (lambda text: whole(text) in values or text in values) if values else None
     if number.dated is not None:

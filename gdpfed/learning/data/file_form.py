@@ -33,8 +33,8 @@ LIMITS = ("seconds", "mebibytes")
 MOST_OF_A_LIMIT = 10**6
 FIRST, LAST = "first", "last"
 KEYS = (
-    *("separator", "encoding", "decimal", "dates", "missing", "header", "unnamed", "sheet", "database"),
-    *LIMITS,
+    *("separator", "encoding", "decimal", "dates", "missing", "values", "header", "unnamed", "sheet"),
+    *("database", *LIMITS),
 )
 MARKS = frozenset(
     ("?", "-", "--", ".", "n/a", "N/A", "#N/A", "#NA", "<NA>", "NaT", "NULL", "null", "None", "(null)", "\\N")
@@ -52,6 +52,8 @@ class FileForm:
         dates: the form of all dates, as :meth:`datetime.datetime.strptime` reads it.
         missing: texts that stand for a missing value in every column that does not have them as values.
         missing_in: columns, each with texts that stand for a missing value in it, whatever its values are.
+        values_in: columns, each with pairs of a text of the site's own and the declared value for which it
+            stands.
         header: the names of the columns of a CSV file or a sheet without a line of them.
         unnamed: which value of a CSV file's rows no name is for: the first, or the last, which is empty.
         sheet: of a workbook.
@@ -65,6 +67,7 @@ class FileForm:
     dates: str | None = None
     missing: tuple[str, ...] = ()
     missing_in: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    values_in: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
     header: tuple[str, ...] = ()
     unnamed: str | None = None
     sheet: str | None = None
@@ -75,6 +78,10 @@ class FileForm:
     def marks(self, name: str) -> tuple[str, ...]:
         """Return the texts that mean a missing value in this column only."""
         return dict(self.missing_in).get(name, ())
+
+    def values(self, name: str) -> dict[str, str]:
+        """Return the declared values for which the site's own texts stand in this column, by text."""
+        return dict(dict(self.values_in).get(name, ()))
 
 
 @dataclass
@@ -87,6 +94,7 @@ class Found:
         recoded: how many lines are not UTF-8, and are read in another encoding, by its name.
         commas, grouped: numbers with a decimal comma, and with thousands marks, by column.
         truths: truth values that are read as 1 and 0, by column.
+        named: texts of the site's own that stand for declared values, by column.
         marks: texts that stand for a missing value though nobody declares them, with their column.
         dates: forms of dates that nobody declares, with their column.
     """
@@ -97,6 +105,7 @@ class Found:
     commas: Counter[str] = field(default_factory=Counter)
     grouped: Counter[str] = field(default_factory=Counter)
     truths: Counter[str] = field(default_factory=Counter)
+    named: Counter[str] = field(default_factory=Counter)
     marks: Counter[tuple[str, str]] = field(default_factory=Counter)
     dates: Counter[tuple[str, str]] = field(default_factory=Counter)
 
@@ -112,6 +121,8 @@ class Found:
         ):
             for name, count in found.items():
                 yield f"column '{name}': {_times(count, 'number')} written with {words}"
+        for name, count in self.named.items():
+            yield f"column '{name}': {_times(count, 'text')} read as the value that {FILES_FILE} says"
         for (name, mark), count in self.marks.items():
             yield f"column '{name}': '{mark}' stands for a missing value in {counted(count, 'row')}"
         for (name, form), count in self.dates.items():
@@ -189,6 +200,28 @@ def databases_in(folder: Path) -> set[str]:
     return {Path(form.database).name for each in queries if (form := own_form(each)).database is not None}
 
 
+def _missing(marks: Part) -> dict[str, Any]:
+    """Read the marks of missing values: one list for all columns, or a list for each column."""
+    if isinstance(marks.values, list):
+        return {"missing": tuple(each.text(empty=True) for each in marks.list())}
+    if isinstance(marks.values, Mapping):
+        by_column = ((name, texts.list()) for name, texts in marks.items())
+        return {
+            "missing_in": tuple(
+                (name, tuple(each.text(empty=True) for each in texts)) for name, texts in by_column
+            )
+        }
+    raise marks.wrong("a list of texts, as in ['-9', 'n/a'], or such a list for each column by its name")
+
+
+def _values_in(part: Part) -> Iterator[tuple[str, tuple[tuple[str, str], ...]]]:
+    """Yield each column's name with pairs of a text of the site's own and the value for which it stands."""
+    for name, texts in part.items():
+        if not isinstance(texts.values, Mapping):
+            raise texts.wrong("declared values by texts of the file, as in {M: male}")
+        yield name, tuple((own, value.text()) for own, value in texts.items())
+
+
 def _read_form(part: Part) -> FileForm:
     """Read what the data owner states of one table's file."""
     said = part.mapping(required=(), allowed=KEYS)
@@ -211,18 +244,9 @@ def _read_form(part: Part) -> FileForm:
             given[key] = int(number)
     dates = said["dates"].date_form() if "dates" in said else None
     if "missing" in said:
-        # One list for all columns, or a list for each column.
-        marks = said["missing"]
-        if isinstance(marks.values, list):
-            given["missing"] = tuple(each.text(empty=True) for each in marks.list())
-        elif isinstance(marks.values, Mapping):
-            given["missing_in"] = tuple(
-                (name, tuple(each.text(empty=True) for each in texts.list())) for name, texts in marks.items()
-            )
-        else:
-            raise marks.wrong(
-                "a list of texts, as in ['-9', 'n/a'], or such a list for each column by its name"
-            )
+        given |= _missing(said["missing"])
+    if "values" in said:
+        given["values_in"] = tuple(_values_in(said["values"]))
     return FileForm(
         **given,
         dates=dates,

@@ -13,7 +13,7 @@ from gdpfed.errors import LearningError, not_known
 from gdpfed.learning.data.cells import Cells, Table, row_test, table_of
 from gdpfed.learning.data.columns import ALWAYS_MISSING, DROP, Columns, Named, Numeric
 from gdpfed.learning.data.faults import Where
-from gdpfed.learning.data.file_form import FILES_FILE, MARKS, own_form
+from gdpfed.learning.data.file_form import FILES_FILE, MARKS, FileForm, own_form
 from gdpfed.learning.data.number_cells import NumberCells
 from gdpfed.learning.data.table_file import TableFile, TableForm, listed, open_table
 from gdpfed.learning.data.text_cells import TextCells, numbered
@@ -73,16 +73,36 @@ def open_declared(path: Path, columns: Columns, place: str) -> TableFile:
     Raises LearningError: ``files.yaml`` names a column that is not declared, or as in
     :func:`gdpfed.learning.data.table_file.open_table`.
     """
-    own, known = own_form(path), tuple(columns.names())
-    for name, _ in own.missing_in:
-        if name not in known:
-            raise LearningError(not_known(f"{path.with_name(FILES_FILE)}: missing: column '{name}'", known))
+    own = own_form(path)
+    _check_columns(own, columns, path.parent / FILES_FILE)
     # Not the column of parties: a node's table lacks it, so a row could name more than the line of names.
     wanted = tuple(columns.names(for_training=True))
     numbers = frozenset(name for name in wanted if columns.number(name) is not None)
-    decimal, test = own.decimal or columns.decimal, row_test(columns)
+    decimal, test = own.decimal or columns.decimal, row_test(columns, own)
     form = TableForm(own, columns.separator, columns.encoding, wanted, numbers, decimal, test)
     return open_table(path, place, form)
+
+
+def _check_columns(own: FileForm, columns: Columns, file: Path) -> None:
+    """Raise LearningError for a column that ``files.yaml`` names and nobody declares, or such a value."""
+    known = tuple(columns.names())
+    for key, named in (("missing", own.missing_in), ("values", own.values_in)):
+        for name, _ in named:
+            if name not in known:
+                raise LearningError(not_known(f"{file}: {key}: column '{name}'", known))
+    for name, _ in own.values_in:
+        declared = columns.values(name)
+        if not declared:
+            raise LearningError(
+                f"{file}: values: column '{name}' has no declared values for which texts could stand: leave "
+                "it out"
+            )
+        for text, value in own.values(name).items():
+            if value not in declared:
+                raise LearningError(
+                    f"{file}: values: column '{name}': '{text}' stands for '{value}', which is not one of "
+                    f"{listed(declared)}: name a declared value"
+                )
 
 
 def read_rows(path: Path, columns: Columns, place: str, *, shared_out: bool) -> Rows:
@@ -284,7 +304,7 @@ def inputs_of(table: Table, columns: Columns, where: Where) -> npt.NDArray[np.fl
             places = np.where(missing, values.index(each.missing), places)
         if each.other is not None:
             places = np.where((places < 0) & ~missing, values.index(each.other), places)
-        remedy = "correct it, declare it, or other: VALUE for all that is not declared"
+        remedy = f"correct it, say values in {FILES_FILE}, declare it, or other: VALUE for all others"
         words = f"which is not one of {listed(values)}: {remedy}"
         where.refuse(each.name, cells, (places < 0) & ~missing, words)
         # A 1 at the place of the value, and zeros at the others.

@@ -151,6 +151,14 @@ def without(cells: TextCells, marks: frozenset[str]) -> TextCells:
     )
 
 
+def named(cells: TextCells, values: Mapping[str, str]) -> tuple[TextCells, int]:
+    """Replace texts by the values for which they stand; return the cells, and how many were replaced."""
+    stands = [values.get(each, values.get(whole(each))) for each in cells.distinct]
+    count = int(cells.of([each is not None for each in stands], bool).sum())
+    pairs = zip(stands, cells.distinct, strict=True)
+    return merged([each if value is None else value for value, each in pairs], cells.which), count
+
+
 def numbered(cells: TextCells, values: Mapping[str, int]) -> npt.NDArray[np.int64]:
     """Return the number that `values` gives each cell's text, int64[N]; -1 for unknown texts.
 
