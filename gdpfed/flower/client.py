@@ -16,6 +16,7 @@ from client_app.relay import GUARD_KEY
 from gdpfed.clients.messages import ASK, BEGIN, CARRY, END, JOIN, OFFER, STAGES, one_line
 from gdpfed.errors import LearningError, not_known
 from gdpfed.federation.node.stand_ins import StandInError, Vector, all_settings
+from gdpfed.flower.client_fn import asked_to_fit, fitted_arrays, is_of_client_fn
 
 if TYPE_CHECKING:
     from gdpfed.clients.order import TrainingOrder
@@ -39,21 +40,22 @@ def private_client(
     """Wrap a user's ClientApp, so that its train function works in a run with a privacy plan.
 
     Its ``@app.train()`` is called as under Flower's FedAvg: the message has the records ``arrays`` and
-    ``config``, and its answer has the trained arrays under the same names. What leaves is their difference,
-    weighed, clipped, noised and masked, and nothing else: metrics in the answer are dropped, and where the
-    function fails, the client's contribution is zero and its noise is that of any other, so that a failure
-    tells the server nothing. Who the client is, what it may spend and where its ledger lies, its node says
-    (``partition-id``, ``epsilon``, ``ledger``), as any node of a run does.
+    ``config``, and its answer has the trained arrays under the same names. Of an app that is made of a
+    ``client_fn`` the client's ``fit`` is called, with the arrays in their order. What leaves is their
+    difference, weighed, clipped, noised and masked, and nothing else: metrics in the answer are dropped, and
+    where the function fails, the client's contribution is zero and its noise is that of any other, so that a
+    failure tells the server nothing. Who the client is, what it may spend and where its ledger lies, its node
+    says (``partition-id``, ``epsilon``, ``ledger``), as any node of a run does.
 
     Args:
-        app: with a function for ``train``; its mods stay around it.
+        app: with a function for ``train``, or a ``client_fn``; its mods stay around it.
         public: message types, such as ``evaluate``, whose answers leave as the app gives them, outside of any
             charge. All others are refused.
         own_settings: of the node's ``--node-config``, which the app reads and a node of a run does not know.
 
     Raises LearningError: something is said to be public that the plan answers for, or that Flower does not
     have; own settings that a node knows, which would be kept from it; or `app` is not a ClientApp, is wrapped
-    already, is made of a ``client_fn`` or has no train function.
+    already or has no train function.
     """
     if not isinstance(app, ClientApp):
         raise LearningError(f"app is a {type(app).__name__}: give the ClientApp that has your train function")
@@ -82,15 +84,10 @@ def private_client(
 
 
 def _refuse_without_train(app: ClientApp) -> None:
-    """Raise LearningError for an app without a train function, or one made of a ``client_fn``."""
+    """Raise LearningError for an app with neither a train function nor a ``client_fn``."""
     # An app whose own code selects its functions is taken to have one for train.
     functions = getattr(app, "_registered_funcs", None)
-    plain = type(app).__call__ is ClientApp.__call__
-    if plain and getattr(app, "_call", None) is not None:
-        raise LearningError(
-            "app is a ClientApp(client_fn), as of a NumPyClient, which does not answer messages of Flower's "
-            "newer strategies: make a ClientApp(), and call your client's fit in its @app.train()"
-        )
+    plain = type(app).__call__ is ClientApp.__call__ and not is_of_client_fn(app)
     if plain and functions is not None and WHOLE_UPDATE not in functions:
         raise LearningError(
             "app has no train function: give it one by @app.train(), above the line with private_client(app)"
@@ -178,16 +175,22 @@ class OwnFunction:
         """Do nothing when a run ends, since the app's function keeps nothing open."""
 
     def _trained(self, layout: "Layout", theta: Vector, told: Mapping[str, Any]) -> dict[str, Any]:
-        arrays = ArrayRecord({name: Array(each) for name, each in layout.arrays_of(theta).items()})
+        arrays, by_client_fn = layout.arrays_of(theta), is_of_client_fn(self.app)
         asked = copy(self.message)
         asked.__dict__["_metadata"] = copy(self.message.metadata)
         asked.metadata.message_type = "train"
-        asked.content = RecordDict({ARRAYS: arrays, CONFIG: ConfigRecord(dict(told))})
+        if by_client_fn:
+            asked.content = asked_to_fit(arrays, told)
+        else:
+            record = ArrayRecord({name: Array(each) for name, each in arrays.items()})
+            asked.content = RecordDict({ARRAYS: record, CONFIG: ConfigRecord(dict(told))})
         answer: object = self.app(asked, self.context)
         if not isinstance(answer, Message):
             raise LearningError(f"it returned {answer!r:.60}: return a Message")
         if answer.has_error():
             raise LearningError(answer.error.reason)
+        if by_client_fn:
+            return fitted_arrays(answer.content, [*arrays])
         records = list(answer.content.array_records.values())
         if len(records) != 1:
             raise LearningError(f"its answer has {len(records)} records of arrays: give one")
