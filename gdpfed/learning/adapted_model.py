@@ -86,6 +86,11 @@ def adapt(model_path: Path, table: Path, output: Path, patterns: Sequence[str], 
         )
     if os.path.lexists(output):
         raise LearningError(f"--output={output} exists: name a folder that does not")
+    if output.resolve().is_relative_to(model_path.resolve()):
+        raise LearningError(
+            f"--output={output} lies in the shared model's folder, and what is fitted must not leave the "
+            "party: name a folder outside of it"
+        )
     rows = read_rows(table, columns, str(table), shared_out=False)
     kept = slice(None) if rows.for_testing is None else ~rows.for_testing
     data = Split(rows.x[kept], rows.y[kept])

@@ -201,6 +201,8 @@ def test_a_party_adapts_a_model_to_its_rows(path, tmp_path, capsys):
     ):
         assert main([*words[:-1], str(tmp_path / name)]) == 2
         assert f"--output={tmp_path / name} {reason}" in capsys.readouterr().err
+    assert main([*words[:-1], str(path / "model" / "own")]) == 2
+    assert "lies in the shared model's folder, and what is fitted must not leave" in capsys.readouterr().err
 
 
 def test_an_adapted_model_that_cannot_be_written_leaves_no_folder(path, tmp_path, monkeypatch):
