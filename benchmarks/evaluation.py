@@ -40,10 +40,11 @@ def rows(work: Work) -> Iterator[tuple[str, ...]]:
     floor = 0.0
     for batch, way in WAYS.items():
         with CONSOLE.status(f"{work.model}, {way} ..."):
-            found = run_alone("evaluated", {**vars(work), "batch": batch}, threads=os.cpu_count() or 1)
-        tested = Measured(way, found["evaluated"])
+            told = {**vars(work), "watched": False, "more": [], "batch": batch}
+            found = run_alone("simulated", told, threads=os.cpu_count() or 1)
+        tested = Measured(way, found["tested"])
         floor = floor or tested.median
-        whole = statistics.median(found["whole"])
+        whole = statistics.median(map(sum, zip(found["seconds"], found["tested"], strict=True)))
         yield work.model, way, tested.spread(), f"{tested.median / floor:.2f}", three(whole)
 
 

@@ -3,16 +3,20 @@
 import json
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
+from unittest.mock import patch
 
 import psutil
 
 from benchmarks.simulation.work import Work, print_result
 from conf.load import load
+from gdpfed.learning.training import evaluate
 from gdpfed.rounds.run import PreparedRun
 from gdpfed.runs.round_log import read_rounds
-from gdpfed.simulation.in_process_fleet import simulate_prepared
+from gdpfed.simulation import in_process_fleet
 
 SAMPLE_SECONDS = 0.02
 
@@ -39,10 +43,23 @@ class MemoryWatch(Thread):
         self.join()
 
 
+@contextmanager
+def tested_by_torch(batch: int) -> Iterator[None]:
+    """In a ``with`` block, test models by torch on this many examples at once; 0 changes nothing."""
+    if not batch:
+        yield
+        return
+    with (
+        patch.object(evaluate, "CPU_BATCH", batch),
+        patch.object(in_process_fleet, "with_compiled_loops", lambda evaluate_model, *_: evaluate_model),
+    ):
+        yield
+
+
 def main() -> None:
     """Simulate the run that the first command-line argument describes, and print seconds and peak memory."""
     settings = json.loads(sys.argv[1])
-    watched, more = settings.pop("watched"), settings.pop("more")
+    watched, more, batch = settings.pop("watched"), settings.pop("more"), settings.pop("batch", 0)
     overrides = settings["overrides"] if "overrides" in settings else Work(**settings).overrides
     said: list[str] = []
     watch = MemoryWatch()
@@ -51,12 +68,17 @@ def main() -> None:
         prepared = PreparedRun.of(load([*overrides, *more, f"run.directory={run}"]))
         if watched:
             watch.start()
-        simulate_prepared(prepared, announce=said.append)
+        with tested_by_torch(batch):
+            in_process_fleet.simulate_prepared(prepared, announce=said.append)
         if watched:
             watch.end()
-        seconds = [record.training_seconds for record in read_rounds(run)[1:]]
+        records = read_rounds(run)[1:]
     engine = next(line for line in said if line.startswith("training "))
-    print_result({"seconds": seconds, "peak_mb": watch.peak_bytes / 1e6, "engine": engine})
+    seconds = {
+        "seconds": [record.training_seconds for record in records],
+        "tested": [record.seconds["evaluate"] for record in records],
+    }
+    print_result({**seconds, "peak_mb": watch.peak_bytes / 1e6, "engine": engine})
 
 
 if __name__ == "__main__":

@@ -48,11 +48,13 @@ def with_compiled_loops(evaluate_model: EvaluateModel, task: Task, device_name: 
         lowered = fitted(model, task.known_form.input_shape, choose_device(device_name))
     except NotLoweredError:
         return evaluate_model
+    if lowered.draws:
+        return evaluate_model
     outputs_of = CompiledOutputs(lowered, data, task.make_loss())
     x = task.drawn(TRIED_RECORDS)[0].reshape(-1, *task.known_form.input_shape)
     with torch.no_grad():
         theirs, ours = said(model, x), outputs_of.of_records(flatten(model), x)
-    if lowered.draws or ours.shape != theirs.shape or not (ours - theirs).norm() <= MOST_OFF * theirs.norm():
+    if ours.shape != theirs.shape or not (ours - theirs).norm() <= MOST_OFF * theirs.norm():
         return evaluate_model
     return replace(evaluate_model, outputs_of=outputs_of)
 

@@ -20,7 +20,7 @@ def test_statistics_before_a_model(tmp_path, monkeypatch, capsys):
     age, creatinine = filled.numeric
     assert 0 <= age.low <= 20
     assert age.high >= 100
-    # Noise in a bin that nobody is in may leave one end far out, and hardly both.
+    # Noise in an empty bin may leave one end far out, but hardly both.
     assert age.high <= 500 or creatinine.high <= 1000
     assert "epsilon 1" in (tmp_path / "ranges.yaml").read_text()
     found = statistics_in(tmp_path / "counted")

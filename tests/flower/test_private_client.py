@@ -239,6 +239,18 @@ class SpeechlessError(Exception):
         raise SpeechlessError
 
 
+def told_by_one_that_fails(directory, caplog, **trains):
+    """Train a round in which one client fails, check what the server gets, and return what the node says."""
+    grid = LocalGrid(NUM_CLIENTS)
+    result = trained(directory, "run.stop_after_round=1", grid=grid, method="fedavg", **trains)
+    assert refusals(grid) == []
+    assert read_rounds(directory)[0].survivors == [NUM_CLIENTS]
+    moved = result.arrays["layer.weight"].numpy() - 1
+    np.testing.assert_allclose(moved, 0.025 * (NUM_CLIENTS - 1) / NUM_CLIENTS, atol=1e-4)
+    (told,) = [each for each in caplog.messages if "zeros are sent in place of this client's own" in each]
+    return told
+
+
 @pytest.mark.parametrize(
     "failure",
     ["raises", "exits", "says nothing", "other arrays", "no arrays", "nothing", "not finite", "an error"],
@@ -264,13 +276,7 @@ def test_a_function_that_fails_tells_the_server_nothing(tmp_path, failure, caplo
         records = RecordDict({"arrays": ArrayRecord(arrays)})
         return Message(RecordDict() if failure == "no arrays" else records, reply_to=message)
 
-    grid = LocalGrid(NUM_CLIENTS)
-    result = trained(tmp_path / "run", "run.stop_after_round=1", grid=grid, train=train, method="fedavg")
-    assert refusals(grid) == []
-    assert read_rounds(tmp_path / "run")[0].survivors == [NUM_CLIENTS]
-    moved = result.arrays["layer.weight"].numpy() - 1
-    np.testing.assert_allclose(moved, 0.025 * (NUM_CLIENTS - 1) / NUM_CLIENTS, atol=1e-4)
-    (told,) = [each for each in caplog.messages if "zeros are sent in place of this client's own" in each]
+    told = told_by_one_that_fails(tmp_path / "run", caplog, train=train)
     said = {
         "raises": f"failed in {__file__}, line {train.__code__.co_firstlineno + 4} (ValueError: record 17",
         "nothing": "failed (LearningError: it returned None: return a Message)",
@@ -318,13 +324,7 @@ def test_a_client_of_a_client_fn_that_fails_tells_the_server_nothing(tmp_path, f
         return [each + 0.025 for each in asked[0]], 7, {}
 
     app = of_client_fn(fit, Client if failure == "no fit" else NumPyClient)
-    grid = LocalGrid(NUM_CLIENTS)
-    result = trained(tmp_path / "run", "run.stop_after_round=1", grid=grid, app=app, method="fedavg")
-    assert refusals(grid) == []
-    assert read_rounds(tmp_path / "run")[0].survivors == [NUM_CLIENTS]
-    moved = result.arrays["layer.weight"].numpy() - 1
-    np.testing.assert_allclose(moved, 0.025 * (NUM_CLIENTS - 1) / NUM_CLIENTS, atol=1e-4)
-    (told,) = [each for each in caplog.messages if "zeros are sent in place of this client's own" in each]
+    told = told_by_one_that_fails(tmp_path / "run", caplog, app=app)
     said = {
         "raises": "(ValueError: record 17",
         "one array": "its fit returned 1 arrays of 2: return all of the model in their order",

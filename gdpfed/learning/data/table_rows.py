@@ -84,7 +84,7 @@ def open_declared(path: Path, columns: Columns, place: str) -> TableFile:
 
 
 def _check_columns(own: FileForm, columns: Columns, file: Path) -> None:
-    """Raise LearningError for a column that ``files.yaml`` names and nobody declares, or such a value."""
+    """Raise LearningError if ``files.yaml`` names a column or a value that is not declared."""
     known = tuple(columns.names())
     for key, named in (("missing", own.missing_in), ("values", own.values_in)):
         for name, _ in named:

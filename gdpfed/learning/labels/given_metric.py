@@ -12,7 +12,7 @@ def given_metric(name: str, metric: object) -> Metric:
     """Return a metric that gets arrays of its own, and that is not defined where its figure is not finite.
 
     A figure that is not finite has no place in a run's files. Its errors are a LearningError of one line.
-    Raises LearningError: it is no `Metric`.
+    Raises LearningError: `metric` is not a `Metric`.
     """
     if not isinstance(metric, Metric):
         raise LearningError(
